@@ -1,0 +1,39 @@
+"""See inside a small GPT: train it, cache it, split its logits exactly, and check what you see.
+
+The names below are imported when first used, so that `import interp` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "interp.errors": (
+        "CacheError", "CheckpointError", "CompletenessError", "ConfigError", "HookError",
+        "InterpError", "NonFiniteLossError", "OutputError", "TextError", "TokenError",
+        "TrainingError", "TrainingInterrupted",
+    ),
+    "interp.gpt.activations": ("ActivationCache", "cache_bytes", "hook_shapes"),
+    "interp.gpt.checkpoint": ("model_hash",),
+    "interp.gpt.config": ("GPTConfig",),
+    "interp.gpt.generate": ("generate",),
+    "interp.gpt.model": ("HookedGPT",),
+    "interp.gpt.reference": ("ReferenceGPT", "from_reference", "to_reference"),
+    "interp.gpt.tokenizer": ("CharTokenizer",),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'interp' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,1 @@
+"""Analyses: inputs to frozen, self-checking results. Nothing here draws or prints."""

@@ -1,0 +1,86 @@
+"""Writing files so that a killed process leaves the old state or the new one, never half of one.
+
+Everything is first written under a temporary name beside its destination and then renamed, which
+is atomic on one file system. A temporary name starts with a dot and ends in `.partial`; whatever a
+killed run left under such a name is removed by the next write to the same destination.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from interp.errors import OutputError
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
+
+
+@contextlib.contextmanager
+def _as_output_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(
+            f"cannot write {path}: {reason}; free space there or choose another output folder"
+        ) from error
+
+
+def write_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Calls `write` on a temporary path, then renames it to `path`.
+
+    Raises:
+        OutputError: the folder cannot be written or the disk is full; `path` is as it was.
+    """
+    partial = _partial(path)
+    with _as_output_error(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write(partial)
+            with partial.open("rb") as handle:
+                os.fsync(handle.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes UTF-8 text with `\\n` line ends, all of it or nothing."""
+    write_file(path, lambda partial: partial.write_bytes(text.encode("utf-8")))
+
+
+@contextlib.contextmanager
+def write_folder(path: Path) -> Iterator[Path]:
+    """Yields a temporary folder that becomes `path` when the block ends without an exception.
+
+    An existing folder at `path` is replaced.
+
+    Raises:
+        OutputError: the folder cannot be written or the disk is full; `path` is as it was.
+    """
+    partial = _partial(path)
+    with _as_output_error(path):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            if path.exists():
+                shutil.rmtree(path)
+            os.replace(partial, path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def sha256(data: bytes) -> str:
+    """Returns the hexadecimal SHA-256 of `data`."""
+    return hashlib.sha256(data).hexdigest()

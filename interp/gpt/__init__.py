@@ -1,0 +1,1 @@
+"""The model: its shape, its characters, its parts, its folder on disk."""

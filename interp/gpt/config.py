@@ -1,0 +1,118 @@
+"""The shape of a GPT: one frozen, validated record."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from interp.errors import ConfigError, nearest
+
+Activation = Literal["relu", "gelu", "gelu_tanh"]
+
+
+class StrictModel(BaseModel):
+    """A frozen pydantic model whose errors are one line of ours."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    @classmethod
+    def parse(cls, values: dict[str, Any], where: str = "") -> Self:
+        """Returns the validated record.
+
+        Raises:
+            ConfigError: an unknown key (the nearest known ones are named) or a wrong value.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(_one_line(error, cls, where)) from error
+
+
+def _one_line(error: ValidationError, cls: type[BaseModel], where: str) -> str:
+    first = error.errors()[0]
+    path = ".".join(str(part) for part in first["loc"])
+    prefix = f"{where}: " if where else ""
+    if first["type"] == "extra_forbidden":
+        hint = nearest(str(first["loc"][-1]), _all_keys(cls))
+        return f"{prefix}unknown key {path!r}{hint}"
+    if first["type"] == "missing":
+        return f"{prefix}the key {path!r} is missing"
+    message = first["msg"].removeprefix("Value error, ")
+    if not path:
+        return f"{prefix}{message}"
+    return f"{prefix}{path} = {first['input']!r} is wrong: {message}"
+
+
+def _all_keys(cls: type[BaseModel]) -> list[str]:
+    keys: list[str] = []
+    for name, field in cls.model_fields.items():
+        keys.append(name)
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            keys.extend(_all_keys(field.annotation))
+    return keys
+
+
+class GPTConfig(StrictModel):
+    """The shape of a `HookedGPT`.
+
+    `d_head` is the lesson's d_k. `attn_scale` is the number that scores are *divided* by, so
+    `attn_scale=1.0` means unscaled attention; left out, it is sqrt(d_head).
+
+    Raises:
+        ConfigError: from `GPTConfig.parse`, for impossible combinations.
+    """
+
+    n_layers: int = Field(ge=0)
+    n_heads: int = Field(ge=1)
+    d_model: int = Field(ge=1)
+    n_ctx: int = Field(ge=1)
+    d_vocab: int = Field(ge=1)
+    d_head: int = Field(default=0, ge=0, description="0 means d_model // n_heads")
+    d_mlp: int = Field(default=-1, ge=-1, description="-1 means 4 * d_model; 0: attention only")
+    act_fn: Activation = "relu"
+    attn_scale: float = Field(default=0.0, ge=0.0, description="0 means sqrt(d_head)")
+    qkv_bias: bool = False
+    positional: bool = True
+    final_norm: bool = True
+    tied: bool = False
+    unembed_bias: bool = True
+    ln_eps: float = Field(default=1e-5, gt=0.0)
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    init_std: float = Field(default=0.02, gt=0.0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        filled = dict(values)
+        d_model, n_heads = filled.get("d_model"), filled.get("n_heads")
+        if isinstance(d_model, int) and isinstance(n_heads, int) and n_heads > 0:
+            if not filled.get("d_head"):
+                if d_model % n_heads:
+                    raise ValueError(
+                        f"d_model = {d_model} is not divisible by n_heads = {n_heads}; "
+                        "choose a divisor or give d_head"
+                    )
+                filled["d_head"] = d_model // n_heads
+            if filled.get("d_mlp", -1) == -1:
+                filled["d_mlp"] = 4 * d_model
+            if not filled.get("attn_scale") and isinstance(filled["d_head"], int):
+                filled["attn_scale"] = math.sqrt(max(filled["d_head"], 1))
+        for name, value in filled.items():
+            # TOML writes 1 where 1.0 is meant; a whole number is a fine float.
+            if (
+                name in cls.model_fields
+                and cls.model_fields[name].annotation is float
+                and isinstance(value, int)
+                and not isinstance(value, bool)
+            ):
+                filled[name] = float(value)
+        return filled
+
+    @property
+    def attn_only(self) -> bool:
+        """True for a model without MLPs."""
+        return self.d_mlp == 0

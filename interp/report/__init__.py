@@ -1,0 +1,1 @@
+"""Results to figures and to one HTML file. Nothing here computes."""

@@ -1,0 +1,1 @@
+"""Training: text sources, batches, recipes, and the loop."""
