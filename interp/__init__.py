@@ -23,6 +23,9 @@ _HOMES = {
     "interp.gpt.model": ("HookedGPT",),
     "interp.gpt.reference": ("ReferenceGPT", "from_reference", "to_reference"),
     "interp.gpt.tokenizer": ("CharTokenizer",),
+    "interp.training.corpus": ("Corpus", "load_corpus"),
+    "interp.training.loop": ("train", "validation_loss"),
+    "interp.training.recipe": ("Recipe",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -101,15 +101,6 @@ class GPTConfig(StrictModel):
                 filled["d_mlp"] = 4 * d_model
             if not filled.get("attn_scale") and isinstance(filled["d_head"], int):
                 filled["attn_scale"] = math.sqrt(max(filled["d_head"], 1))
-        for name, value in filled.items():
-            # TOML writes 1 where 1.0 is meant; a whole number is a fine float.
-            if (
-                name in cls.model_fields
-                and cls.model_fields[name].annotation is float
-                and isinstance(value, int)
-                and not isinstance(value, bool)
-            ):
-                filled[name] = float(value)
         return filled
 
     @property

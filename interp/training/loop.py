@@ -1,0 +1,384 @@
+"""The training loop, with a state on disk that a killed run can go on from."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from interp import files
+from interp.errors import (
+    CheckpointError,
+    NonFiniteLossError,
+    OutputError,
+    TrainingInterrupted,
+)
+from interp.gpt import checkpoint
+from interp.gpt.model import HookedGPT
+from interp.training.batches import training_batch, validation_windows
+from interp.training.corpus import Corpus
+from interp.training.history import (
+    HistoryRow,
+    learning_rate_at,
+    log_spaced_steps,
+    read_history,
+    write_history,
+)
+from interp.training.recipe import Precision, Recipe
+
+LOG_EVERY = 10
+STATE = "training_state"
+
+
+class Progress(Protocol):
+    """What the loop tells whoever shows progress."""
+
+    def __call__(self, step: int, steps: int, loss: float, tokens_per_second: float) -> None: ...
+
+
+@dataclass
+class _State:
+    """A run in memory: the model, its optimizer, where it is, and what it recorded."""
+
+    model: HookedGPT
+    optimizer: torch.optim.Optimizer
+    step: int = 0
+    seconds: float = 0.0
+    rows: list[HistoryRow] = field(default_factory=list)
+
+
+def train(
+    recipe: Recipe | str | Path,
+    folder: str | Path | None = None,
+    *,
+    corpus: Corpus | None = None,
+    device: str | torch.device = "cpu",
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> HookedGPT:
+    """Trains the model of a recipe, or goes on where an earlier run of it stopped.
+
+    The batches, the initial weights and dropout are functions of the recipe's seed and the step, so
+    a run that was stopped and resumed has the losses of one that was not.
+
+    Args:
+        recipe: a `Recipe` or the path of one.
+        folder: where to write; `models/<name>` by default.
+        corpus: the text; by default the recipe's.
+        device: where to train.
+        fresh: start again if `folder` already holds a run.
+        progress: called every few steps with step, steps, loss and tokens per second.
+
+    Returns:
+        The trained model, in evaluation mode, on `device`.
+
+    Raises:
+        ConfigError, TextError: see `Recipe.load` and `load_corpus`.
+        OutputError: `folder` cannot be written or holds a different run.
+        NonFiniteLossError: the loss became NaN or infinite; the last good state is kept.
+        TrainingInterrupted: Ctrl-C; the state was saved.
+    """
+    recipe = recipe if isinstance(recipe, Recipe) else Recipe.load(recipe)
+    folder = Path(folder or Path("models") / recipe.name)
+    corpus = corpus or recipe.text.load()
+    corpus.check_long_enough(recipe.model["n_ctx"])
+    device = torch.device(device)
+    run = _Run(recipe, corpus, folder, device)
+    run.claim(fresh)
+    state = run.resume()
+    with _global_state_untouched(device), _sigint() as interrupted:
+        run.go(state, interrupted, progress)
+    return state.model.eval()
+
+
+class _Run:
+    """One recipe, one text, one folder."""
+
+    def __init__(self, recipe: Recipe, corpus: Corpus, folder: Path, device: torch.device) -> None:
+        self.recipe, self.corpus, self.folder, self.device = recipe, corpus, folder, device
+        self.settings = recipe.training
+        self.tokenizer = corpus.tokenizer()
+        self.config = recipe.config(len(self.tokenizer))
+        self.train_tokens = torch.tensor(self.tokenizer.encode(corpus.train))
+        self.validation_tokens = torch.tensor(self.tokenizer.encode(corpus.validation))
+        self.autocast = autocast_for(self.settings.precision, device)
+
+    # ---- the folder ----------------------------------------------------------------------
+
+    def claim(self, fresh: bool) -> None:
+        """Makes sure that the folder is ours to write, before any work is done."""
+        identity = self._identity()
+        path = self.folder / "recipe.toml"
+        if fresh:
+            shutil.rmtree(self.folder / STATE, ignore_errors=True)
+            shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
+            (self.folder / "history.csv").unlink(missing_ok=True)
+        elif self.folder.is_file() or (self.folder.is_dir() and any(self.folder.iterdir())):
+            held = path.read_text(encoding="utf-8") if path.is_file() else ""
+            if held != identity:
+                what = "a different run" if held else "something that is not a training run"
+                raise OutputError(
+                    f"{self.folder} already holds {what}; choose another --out, or give --fresh "
+                    "to replace it"
+                )
+        files.write_text(path, identity)
+
+    def _identity(self) -> str:
+        return self.recipe.to_toml() + f"\n# text: {self.corpus.name}, sha256 {self.corpus.sha256}\n"
+
+    def resume(self) -> _State:
+        """Returns the newest saved state, or a new one."""
+        model = HookedGPT(self.config, self.tokenizer, seed=self.recipe.seed).to(self.device)
+        s = self.settings
+        optimizer = make_optimizer(model, s.learning_rate, s.weight_decay, (s.beta1, s.beta2))
+        state = _State(model, optimizer)
+        saved = sorted((self.folder / STATE).glob("step-*"))
+        if saved:
+            _load_state(state, saved[-1])
+        return state
+
+    def save(self, state: _State) -> None:
+        """Writes the state as one folder, then the model and history that users read."""
+        newest = self.folder / STATE / f"step-{state.step:08d}"
+        with files.write_folder(newest) as partial:
+            _save_state(state, partial)
+        for old in (self.folder / STATE).glob("step-*"):
+            if old != newest:
+                shutil.rmtree(old, ignore_errors=True)
+        write_history(state.rows, self.folder / "history.csv")
+        checkpoint.save_pretrained(state.model, self.folder)
+
+    def save_checkpoint(self, state: _State) -> None:
+        """Writes `checkpoints/step-…`, a model folder of its own."""
+        with files.write_folder(self.folder / "checkpoints" / f"step-{state.step:06d}") as partial:
+            checkpoint.save_pretrained(state.model, partial)
+
+    # ---- the loop ------------------------------------------------------------------------
+
+    def go(self, state: _State, interrupted: Callable[[], bool], progress: Progress | None) -> None:
+        """Trains from the state's step to the last."""
+        s, n_ctx = self.settings, self.config.n_ctx
+        wanted = set(log_spaced_steps(s.steps, s.checkpoints))
+        losses: list[Tensor] = []  # stay on the device until the next check
+        norm = torch.zeros((), device=self.device)
+        window_start, window_step = time.perf_counter(), state.step
+        if state.step == 0 and 0 in wanted:
+            self.save_checkpoint(state)
+        while state.step < s.steps:
+            started = time.perf_counter()
+            loss, norm = self._step(state)
+            losses.append(loss)
+            state.step += 1
+            done = state.step == s.steps
+            stop = interrupted()
+            if state.step % LOG_EVERY == 0 or done or stop or state.step in wanted:
+                self._check_finite(losses, state)
+                if progress is not None:
+                    now = time.perf_counter()
+                    rate = (state.step - window_step) * s.batch_size * n_ctx / (now - window_start)
+                    window_start, window_step = now, state.step
+                    progress(state.step, s.steps, float(losses[-1]), rate)
+            state.seconds += time.perf_counter() - started
+            if state.step % s.eval_every == 0 or done:
+                state.rows.append(self._row(state, losses, norm))
+                losses = []
+                self.save(state)
+            elif stop:
+                self.save(state)
+            if state.step in wanted:
+                self.save_checkpoint(state)
+            if stop and not done:
+                raise TrainingInterrupted(
+                    f"interrupted at step {state.step} of {s.steps}; the state is in {self.folder}: "
+                    "give the same command again to go on"
+                )
+
+    def _step(self, state: _State) -> tuple[Tensor, Tensor]:
+        s, model = self.settings, state.model.train()
+        batch = training_batch(
+            self.train_tokens, self.config.n_ctx, s.batch_size,
+            seed=self.recipe.seed, step=state.step,
+        ).to(self.device)  # fmt: skip
+        for group in state.optimizer.param_groups:
+            group["lr"] = learning_rate_at(
+                state.step, s.learning_rate, s.min_learning_rate, s.warmup_steps, s.steps
+            )
+        if self.config.dropout > 0:
+            torch.manual_seed(self.recipe.seed * 1_000_003 + state.step)
+        with self.autocast():
+            loss = cross_entropy(model(batch[:, :-1]), batch[:, 1:])
+        state.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), s.grad_clip)
+        state.optimizer.step()
+        return loss.detach(), norm
+
+    def _check_finite(self, losses: list[Tensor], state: _State) -> None:
+        if not losses:
+            return
+        finite = torch.stack(losses).isfinite()
+        if not bool(finite.all()):
+            first = state.step - len(losses) + int((~finite).nonzero()[0]) + 1
+            kept = sorted((self.folder / STATE).glob("step-*"))
+            where = f"the last good state is {kept[-1]}" if kept else "no state was saved yet"
+            raise NonFiniteLossError(
+                f"the loss became {float(losses[int((~finite).nonzero()[0])])} at step {first}; "
+                f"{where}; lower learning_rate"
+            )
+
+    def _row(self, state: _State, losses: list[Tensor], norm: Tensor) -> HistoryRow:
+        s = self.settings
+        loss = validation_loss(state.model, self.validation_tokens)
+        if not math.isfinite(loss):
+            raise NonFiniteLossError(f"the validation loss is {loss} at step {state.step}")
+        return HistoryRow(
+            step=state.step,
+            tokens=state.step * s.batch_size * self.config.n_ctx,
+            learning_rate=float(state.optimizer.param_groups[0]["lr"]),
+            train_loss=float(torch.stack(losses).mean()),
+            validation_loss=loss,
+            grad_norm=float(norm),
+            seconds=round(state.seconds, 2),
+        )
+
+
+# ---- pieces that are useful on their own ---------------------------------------------------
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Returns the mean cross-entropy in nats, taken in float32."""
+    return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+@torch.no_grad()
+def validation_loss(
+    model: HookedGPT, tokens: Int[Tensor, " text"], batch_size: int = 64
+) -> float:
+    """Returns the mean loss in nats per token over all of `tokens`, in float32 precision.
+
+    The text is read in windows of n_ctx; every token but the first is predicted once, from the
+    tokens before it in its window.
+    """
+    was_training = model.training
+    model.eval()
+    total, count = 0.0, 0
+    for window in validation_windows(tokens, model.config.n_ctx, batch_size):
+        window = window.to(model.device)
+        n = window[:, 1:].numel()
+        total += float(cross_entropy(model(window[:, :-1]), window[:, 1:])) * n
+        count += n
+    model.train(was_training)
+    return total / count
+
+
+def make_optimizer(
+    model: nn.Module, learning_rate: float, weight_decay: float, betas: tuple[float, float]
+) -> torch.optim.AdamW:
+    """Returns AdamW that decays the weight matrices, and not norms, biases or embeddings."""
+    named = list(model.named_parameters())
+    decayed = [p for name, p in named if p.ndim > 1 and _is_matrix(name)]
+    others = [p for name, p in named if not (p.ndim > 1 and _is_matrix(name))]
+    groups = [
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=True)
+
+
+def _is_matrix(name: str) -> bool:
+    last = name.rsplit(".", 1)[-1]
+    return last.startswith("W_") and last not in ("W_E", "W_pos")
+
+
+def autocast_for(
+    precision: Precision | str, device: torch.device
+) -> Callable[[], contextlib.AbstractContextManager[Any]]:
+    """Returns a context for the forward pass. "auto" is bfloat16 where the hardware computes in it.
+
+    Weights, optimizer and validation stay in float32.
+    """
+    if precision == "float32" or (precision == "auto" and not _has_bfloat16(device)):
+        return contextlib.nullcontext
+    return lambda: torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def _has_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if device.type == "cpu":
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return False
+
+
+def _save_state(state: _State, folder: Path) -> None:
+    checkpoint.save_weights(state.model, folder / checkpoint.WEIGHTS)
+    write_history(state.rows, folder / "history.csv")
+    names = {p: name for name, p in state.model.named_parameters()}
+    moments = {
+        f"{names[p]}/{key}": value.detach().cpu().contiguous()
+        for p, values in state.optimizer.state.items()
+        for key, value in values.items()
+    }
+    files.write_file(folder / "optimizer.safetensors", lambda path: save_file(moments, path))
+    numbers = {"step": state.step, "seconds": state.seconds}
+    files.write_text(folder / "state.json", json.dumps(numbers) + "\n")
+
+
+def _load_state(state: _State, folder: Path) -> None:
+    try:
+        numbers = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        moments = load_file(folder / "optimizer.safetensors")
+    except (OSError, ValueError, SafetensorError) as error:
+        raise CheckpointError(f"{folder} is damaged: {error}; give --fresh to start again") from error
+    checkpoint.load_weights(state.model, folder / checkpoint.WEIGHTS)
+    for name, parameter in state.model.named_parameters():
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            if f"{name}/{key}" in moments:
+                value = moments[f"{name}/{key}"].to(parameter.device)
+                state.optimizer.state[parameter][key] = value
+    state.step, state.seconds = int(numbers["step"]), float(numbers["seconds"])
+    state.rows = read_history(folder / "history.csv")
+
+
+@contextlib.contextmanager
+def _global_state_untouched(device: torch.device) -> Iterator[None]:
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        yield
+
+
+@contextlib.contextmanager
+def _sigint() -> Iterator[Callable[[], bool]]:
+    """Turns the first Ctrl-C into a flag that is read between steps; the second one is as usual."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(_signal: int, _frame: object) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+

@@ -1,0 +1,107 @@
+"""Recipes: everything a training run depends on, in one TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from interp.errors import ConfigError
+from interp.gpt.config import GPTConfig, StrictModel
+from interp.training.corpus import Corpus, load_corpus
+
+Precision = Literal["auto", "float32", "bfloat16"]
+
+
+class TextSettings(StrictModel):
+    """Which text: a named `source`, or the `path` of a UTF-8 file."""
+
+    source: Literal["shakespeare", "tinyshakespeare"] = "shakespeare"
+    path: str | None = None
+
+    def load(self) -> Corpus:
+        """Returns the corpus. See `load_corpus` for the errors."""
+        return load_corpus(self.source, self.path)
+
+
+class TrainingSettings(StrictModel):
+    """How to train. Steps count optimizer updates; learning rates are AdamW's."""
+
+    steps: int = Field(default=2000, ge=1)
+    batch_size: int = Field(default=32, ge=1)
+    learning_rate: float = Field(default=2e-3, gt=0)
+    min_learning_rate: float = Field(default=0.0, ge=0)
+    warmup_steps: int = Field(default=100, ge=0)
+    weight_decay: float = Field(default=0.1, ge=0)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.99, ge=0, lt=1)
+    grad_clip: float = Field(default=1.0, gt=0)
+    eval_every: int = Field(default=250, ge=1)
+    checkpoints: int = Field(default=12, ge=0, description="how many log-spaced checkpoints")
+    precision: Precision = "auto"
+
+
+class Recipe(StrictModel):
+    """One training run. `[model]` takes the keys of `GPTConfig` but d_vocab, which the text gives.
+
+    Example:
+        >>> from interp import Recipe
+        >>> recipe = Recipe.parse({"name": "tiny", "model": {
+        ...     "n_layers": 1, "n_heads": 2, "d_model": 8, "n_ctx": 16}})
+        >>> recipe.config(d_vocab=65).d_head
+        4
+    """
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    seed: int = Field(default=0, ge=0)
+    text: TextSettings = TextSettings()
+    model: dict[str, Any]
+    training: TrainingSettings = TrainingSettings()
+
+    @model_validator(mode="after")
+    def _check_model(self) -> Self:
+        if "d_vocab" in self.model:
+            raise ValueError("model.d_vocab is given by the text; leave it out")
+        self.config(d_vocab=1)
+        return self
+
+    def config(self, d_vocab: int) -> GPTConfig:
+        """Returns the model's shape for a vocabulary of `d_vocab` characters."""
+        return GPTConfig.parse({**self.model, "d_vocab": d_vocab}, "model")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Returns the recipe in a TOML file.
+
+        Raises:
+            ConfigError: missing, not TOML, an unknown key or a wrong value.
+        """
+        path = Path(path)
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise ConfigError(f"the recipe {path} does not exist; see models/recipes/") from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+            raise ConfigError(f"the recipe {path} is not readable TOML: {error}") from error
+        return cls.parse(values, str(path))
+
+    def to_toml(self) -> str:
+        """Returns the recipe as TOML text, every default written out."""
+        values = self.model_dump(exclude_none=True)
+        tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+        lines = [f"{key} = {_toml(value)}" for key, value in values.items() if key not in tables]
+        for key, table in tables.items():
+            lines += ["", f"[{key}]"]
+            lines += [f"{name} = {_toml(value)}" for name, value in table.items()]
+        return "\n".join(lines) + "\n"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)
