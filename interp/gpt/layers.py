@@ -9,6 +9,7 @@ Axes: `batch`; `pos` a position that asks (query); `key` a position that is aske
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 
@@ -26,6 +27,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
+
+SCORES_IN_CACHE = 2**18  # numbers; 1 MB in float32
 
 Residual = Float[Tensor, "batch pos d_model"]
 PerHead = Float[Tensor, "batch pos head d_head"]
@@ -99,9 +102,12 @@ class Attention(nn.Module):
     def attend(self, q: PerHead, k: PerHead, v: PerHead) -> PerHead:
         """Returns z. Scores and pattern are written out where a hook looks at them, or else fused.
 
-        Both ways compute the same function; `tests/test_model.py` holds them to each other.
+        All ways compute the same function; `tests/test_model.py` holds them to each other.
         """
         p_drop = self.p_drop if self.training else 0.0
+        only_recorded = not (self.hook_attn_scores.watched or self.hook_pattern.edited)
+        if only_recorded and self.hook_pattern.watched and not torch.is_grad_enabled() and not p_drop:
+            return self.attend_in_pieces(q, k, v)
         if self.hook_attn_scores.watched or self.hook_pattern.watched:
             scores = self.hook_attn_scores(self.scores(q, k))
             pattern = self.hook_pattern(scores.softmax(-1))
@@ -109,11 +115,24 @@ class Attention(nn.Module):
         q, k, v = (rearrange(x, "batch pos head d_head -> batch head pos d_head") for x in (q, k, v))
         if self.multiplier is not None:
             q = q * self.multiplier[:, None, None].to(q.dtype)
-        square = q.shape[2] == k.shape[2]  # one query on a longer past sees every key
-        z = F.scaled_dot_product_attention(
-            q, k, v, dropout_p=p_drop, is_causal=square, scale=1 / self.attn_scale
-        )
+        z = fused_attention(q, k, v, p_drop, 1 / self.attn_scale)
         return rearrange(z, "batch head pos d_head -> batch pos head d_head")
+
+    def attend_in_pieces(self, q: PerHead, k: PerHead, v: PerHead) -> PerHead:
+        """Returns z and records the pattern, a few sequences at a time.
+
+        The scores of a piece fit in a processor's cache: 0.7 of the time of all at once (measured).
+        """
+        batch, n_pos, n_heads, _ = q.shape
+        pattern = q.new_empty(batch, n_heads, n_pos, k.shape[1])
+        z = torch.empty_like(q, memory_format=torch.contiguous_format)
+        size = max(1, SCORES_IN_CACHE // pattern[0].numel())
+        for i in range(0, batch, size):
+            piece = slice(i, i + size)
+            torch.softmax(self.scores(q[piece], k[piece]), -1, out=pattern[piece])
+            z[piece] = self.mix(pattern[piece], v[piece])
+        self.hook_pattern(pattern)
+        return z
 
     def scores(self, q: PerHead, k: PerHead) -> Maps:
         """Returns q·k / attn_scale, −inf where a query would see a later position."""
@@ -160,6 +179,33 @@ class Attention(nn.Module):
             x, weight, "batch pos head d_model, head d_model d_head -> batch pos head d_head"
         )
         return out if bias is None else out + bias
+
+
+def fused_attention(
+    q: Float[Tensor, "batch head pos d_head"],
+    k: Float[Tensor, "batch head key d_head"],
+    v: Float[Tensor, "batch head key d_head"],
+    p_drop: float,
+    scale: float,
+) -> Float[Tensor, "batch head pos d_head"]:
+    """Returns causal attention's output without ever holding the scores.
+
+    On a processor without AMX, PyTorch's bfloat16 kernel takes three times as long as its float32
+    one (measured on AVX-512), so there attention is computed in float32 also under autocast.
+    """
+    causal = q.shape[2] == k.shape[2]  # one query on a longer past sees every key
+    attention = F.scaled_dot_product_attention
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu" and not _has_amx():
+        with torch.autocast("cpu", enabled=False):
+            q, k, v = q.float(), k.float(), v.float()
+            return attention(q, k, v, dropout_p=p_drop, is_causal=causal, scale=scale)
+    return attention(q, k, v, dropout_p=p_drop, is_causal=causal, scale=scale)
+
+
+@functools.cache
+def _has_amx() -> bool:
+    ask = getattr(torch.cpu, "_is_amx_tile_supported", None)  # no public way to ask
+    return ask is not None and bool(ask())
 
 
 class MLP(nn.Module):
