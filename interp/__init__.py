@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "interp.analysis.attention": ("AttentionPatterns", "attention_patterns"),
+    "interp.analysis.attribution": ("LogitAttribution", "logit_attribution"),
+    "interp.analysis.lens": ("LogitLens", "logit_lens"),
+    "interp.analysis.results": ("Provenance", "Result"),
+    "interp.cache.store": ("CacheStore", "write_cache"),
     "interp.errors": (
         "CacheError", "CheckpointError", "CompletenessError", "ConfigError", "HookError",
         "InterpError", "NonFiniteLossError", "OutputError", "TextError", "TokenError",

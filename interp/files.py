@@ -73,9 +73,12 @@ def write_folder(path: Path) -> Iterator[Path]:
         partial.mkdir(parents=True)
         try:
             yield partial
+            old = path.with_name(f".{path.name}.old.partial")
+            shutil.rmtree(old, ignore_errors=True)
             if path.exists():
-                shutil.rmtree(path)
+                os.replace(path, old)
             os.replace(partial, path)
+            shutil.rmtree(old, ignore_errors=True)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Self
 
@@ -316,6 +317,31 @@ class HookedGPT(HookedModule):
         if tokens.numel() != 1:
             raise TokenError(f"expected one character, got {string!r}")
         return int(tokens)
+
+    # ---- the folder on disk --------------------------------------------------------------
+
+    @classmethod
+    def from_pretrained(
+        cls, folder: str | Path, device: str | torch.device = "cpu"
+    ) -> HookedGPT:
+        """Returns the model in a folder that `save_pretrained` or training wrote.
+
+        Raises:
+            CheckpointError: no such folder, not ours, truncated, or of another size than it says.
+        """
+        from interp.gpt.checkpoint import from_pretrained  # it imports this module
+
+        return from_pretrained(folder, device)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes config.json, model.safetensors and tokenizer.json into `folder`.
+
+        Raises:
+            OutputError: the folder cannot be written.
+        """
+        from interp.gpt.checkpoint import save_pretrained  # it imports this module
+
+        save_pretrained(self, folder)
 
     # ---- weights -------------------------------------------------------------------------
 

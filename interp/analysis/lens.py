@@ -1,0 +1,100 @@
+"""The logit lens: what the model would predict if it stopped early.
+
+At each depth the residual stream goes through the final LayerNorm, *with statistics of its own*,
+and the unembedding. That is not the frozen-LayerNorm attribution of `interp.analysis.attribution`:
+early streams are small, and with the last stream's scale they would look falsely uncertain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from interp.analysis.attribution import tokens_of
+from interp.analysis.results import Provenance, Result, to_numpy
+from interp.gpt.activations import ActivationCache
+from interp.gpt.model import HookedGPT
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitLens(Result):
+    """Predictions read off the stream at each depth, for every position but the last.
+
+    `log_prob` of the true next token in nats; its `rank` (0 is best); the prediction's `entropy` in
+    nats; the likeliest token `top` and its probability `top_prob`. All [depth, batch, pos].
+    """
+
+    AXES: ClassVar = {
+        name: ("depth", "batch", "pos")
+        for name in ("log_prob", "rank", "entropy", "top", "top_prob")
+    } | {"tokens": ("batch", "pos"), "targets": ("batch", "pos")}
+    log_prob: np.ndarray
+    rank: np.ndarray
+    entropy: np.ndarray
+    top: np.ndarray
+    top_prob: np.ndarray
+    tokens: np.ndarray
+    targets: np.ndarray
+    depths: tuple[str, ...]
+    characters: tuple[str, ...] | None
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns columns depth, batch, pos, target, log_prob, rank, entropy, top, top_prob."""
+        n, batch, pos = self.log_prob.shape
+        index = pd.MultiIndex.from_product(
+            [self.depths, range(batch), range(pos)], names=["depth", "batch", "pos"]
+        )
+        columns = {"target": np.tile(self.targets.ravel(), n)}
+        columns |= {
+            name: getattr(self, name).ravel()
+            for name in ("log_prob", "rank", "entropy", "top", "top_prob")
+        }
+        return pd.DataFrame(columns, index=index).reset_index()
+
+
+@torch.no_grad()
+def logit_lens(model: HookedGPT, cache: ActivationCache) -> LogitLens:
+    """Returns what the residual stream predicts at each depth.
+
+    Args:
+        model: the model.
+        cache: of a run of it that keeps the residual stream or can rebuild it.
+
+    Raises:
+        CacheError: another model's cache, or one without the residual stream.
+    """
+    tokens = tokens_of(model, cache)
+    targets = tokens[:, 1:]
+    streams = {"embed": cache["resid_pre", 0] if model.blocks else cache["embed"]}
+    for layer in range(model.config.n_layers):
+        if not model.config.attn_only:
+            streams[f"L{layer}.attn"] = cache["resid_mid", layer]
+        streams[f"L{layer}"] = cache["resid_post", layer]
+    read = [_predictions(model, stream, targets) for stream in streams.values()]
+    stacked = {name: np.stack([to_numpy(one[name]) for one in read]) for name in read[0]}
+    return LogitLens(
+        **stacked,
+        tokens=to_numpy(tokens[:, :-1]),
+        targets=to_numpy(targets),
+        depths=tuple(streams),
+        characters=None if model.tokenizer is None else model.tokenizer.characters,
+        provenance=Provenance.of(model, tokens),
+    )
+
+
+def _predictions(model: HookedGPT, stream: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    log_probs = model.unembed_residual(stream[:, :-1]).log_softmax(-1)
+    of_target = log_probs.gather(-1, targets[..., None])
+    top_prob, top = log_probs.max(-1)
+    return {
+        "log_prob": of_target[..., 0],
+        "rank": (log_probs > of_target).sum(-1),
+        "entropy": -(log_probs.exp() * log_probs).sum(-1),
+        "top": top,
+        "top_prob": top_prob.exp(),
+    }

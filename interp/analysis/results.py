@@ -1,0 +1,173 @@
+"""What every analysis returns: a frozen record that checks itself, tells where it came from,
+turns into a table, and goes to disk and back.
+
+A result's arrays are numpy, read-only, and have named axes; equal names have equal lengths.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import platform
+import zlib
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+import interp
+from interp import files
+from interp.errors import CheckpointError
+from interp.gpt.checkpoint import model_hash
+from interp.gpt.model import HookedGPT
+
+FORMAT = "gpt-interp-result/1"
+INLINE_NUMBERS = 4096  # larger arrays are written compressed
+
+_KINDS: dict[str, type[Result]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where a result came from: hashes of the model and of the tokens, seed, dtype, versions."""
+
+    model: str
+    tokens: str
+    dtype: str
+    seed: int | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, model: HookedGPT, tokens: Tensor, seed: int | None = None) -> Self:
+        """Returns the provenance of an analysis of `model` on `tokens`."""
+        ids = np.ascontiguousarray(tokens.cpu().numpy().astype("<i8"))
+        return cls(
+            model=model_hash(model),
+            tokens=files.sha256(str(ids.shape).encode() + ids.tobytes()),
+            dtype=str(model.dtype).removeprefix("torch."),
+            seed=seed,
+            versions=dict(versions()),
+        )
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Returns the versions that numbers can depend on."""
+    return {
+        "gpt-interp": interp.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "transformer-lens": metadata.version("transformer-lens"),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Base of all results. A subclass lists the axes of its array fields in `AXES`."""
+
+    AXES: ClassVar[dict[str, tuple[str, ...]]] = {}
+    provenance: Provenance
+
+    def __init_subclass__(cls) -> None:
+        _KINDS[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        lengths: dict[str, int] = {}
+        for name, axes in self.AXES.items():
+            array = _read_only(getattr(self, name))
+            object.__setattr__(self, name, array)
+            if array.ndim != len(axes):
+                raise ValueError(f"{name} has shape {array.shape}, expected axes {axes}")
+            for axis, length in zip(axes, array.shape, strict=True):
+                if lengths.setdefault(axis, length) != length:
+                    raise ValueError(
+                        f"{name} has {length} along {axis!r}, another array {lengths[axis]}"
+                    )
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns a tidy table, one row an observation."""
+        raise NotImplementedError
+
+    def to_document(self) -> dict[str, Any]:
+        """Returns everything in the result as values that JSON can hold."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "provenance"}
+        return {
+            "format": FORMAT,
+            "kind": type(self).__name__,
+            "provenance": vars(self.provenance),
+            **{name: _encode(value) for name, value in values.items()},
+        }
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Result:
+        """Returns the result that `to_document` wrote.
+
+        Raises:
+            CheckpointError: not such a document.
+        """
+        try:
+            if document["format"] != FORMAT:
+                raise ValueError(f"format {document['format']!r}")
+            kind = _KINDS[document["kind"]]
+            values = {f.name: _decode(document[f.name], f.name in kind.AXES)
+                      for f in fields(kind) if f.name != "provenance"}  # fmt: skip
+            return kind(provenance=Provenance(**document["provenance"]), **values)
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
+            raise CheckpointError(f"not a result of this package: {error!r}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Writes the result as one JSON file."""
+        files.write_text(Path(path), json.dumps(self.to_document(), ensure_ascii=True) + "\n")
+
+    @staticmethod
+    def load(path: str | Path) -> Result:
+        """Returns the result in a file that `save` wrote.
+
+        Raises:
+            CheckpointError: missing, damaged, or not a result.
+        """
+        try:
+            document = json.loads(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{path} is not a readable result: {error}") from error
+        return Result.from_document(document)
+
+
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    """Returns a tensor's values as numpy."""
+    array: np.ndarray = tensor.detach().cpu().numpy()
+    return array
+
+
+def _read_only(array: Any) -> np.ndarray:
+    copy: np.ndarray = np.array(array)
+    copy.flags.writeable = False
+    return copy
+
+
+def _encode(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return list(value) if isinstance(value, tuple) else value
+    header = {"dtype": value.dtype.str, "shape": list(value.shape)}
+    finite = value.dtype.kind in "iub" or bool(np.isfinite(value).all())
+    if value.size <= INLINE_NUMBERS and finite:
+        return {**header, "values": value.flatten().tolist()}
+    packed = base64.b64encode(zlib.compress(np.ascontiguousarray(value).tobytes(), 9))
+    return {**header, "zlib": packed.decode("ascii")}
+
+
+def _decode(value: Any, is_array: bool) -> Any:
+    if not is_array:
+        return tuple(value) if isinstance(value, list) else value
+    dtype, shape = np.dtype(value["dtype"]), value["shape"]
+    if "values" in value:
+        return np.array(value["values"], dtype=dtype).reshape(shape)
+    raw = zlib.decompress(base64.b64decode(value["zlib"]))
+    return np.frombuffer(raw, dtype=dtype).reshape(shape)
