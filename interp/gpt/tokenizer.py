@@ -97,5 +97,6 @@ class CharTokenizer:
 
 
 def visible(character: str) -> str:
-    """Returns a character as something that can be seen: ␠ for a space, ⏎ for a newline."""
-    return {" ": "␠", "\n": "⏎", "\t": "⇥"}.get(character, character)
+    """Returns a character as something that can be seen: ␣ for a space, ⏎ for a newline."""
+    known = {" ": "␣", "\n": "⏎", "\t": "⇥"}.get(character, character)
+    return known if known.isprintable() else f"\\u{ord(character):04x}"

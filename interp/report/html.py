@@ -1,0 +1,252 @@
+"""Results to one self-contained page, with the figures, tables and numbers beside it.
+
+The page needs no network and runs no code; its Content-Security-Policy forbids both. It is a pure
+function of what it is given: the same inputs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from matplotlib.figure import Figure
+
+from interp import files
+from interp.analysis.attention import AttentionPatterns
+from interp.analysis.attribution import LogitAttribution
+from interp.analysis.lens import LogitLens
+from interp.analysis.results import Result
+from interp.errors import CheckpointError, ConfigError, OutputError
+from interp.gpt.model import HookedGPT
+from interp.gpt.tokenizer import visible
+from interp.report import figures
+from interp.training.history import HistoryRow
+
+FORMAT = "gpt-interp-report/1"
+PAGE_DPI = 160
+CSS_PIXELS_PER_INCH = 96
+
+HEADINGS = {
+    LogitLens: ("passage", "What it predicts, and when"),
+    AttentionPatterns: ("attention", "Where the heads look"),
+    LogitAttribution: ("contributions", "Which part made the prediction"),
+}
+
+
+@dataclass
+class _Section:
+    id: str
+    heading: str
+    text: list[str] = field(default_factory=list)
+    figures: list[dict[str, Any]] = field(default_factory=list)
+    passage: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    sample: str = ""
+
+
+def write_report(
+    folder: str | Path,
+    model: HookedGPT,
+    results: Sequence[Result],
+    *,
+    title: str | None = None,
+    history: Sequence[HistoryRow] = (),
+    sample: str = "",
+) -> Path:
+    """Writes `report.html`, `results.json`, `figures/` and `tables/`; returns the page's path.
+
+    The page is written last: while an old one is there, it is whole.
+
+    Args:
+        folder: where; an earlier report of the same title there is replaced, anything else refused.
+        model: the model that the results are about.
+        results: what to show, of one model.
+        title: the report's title; by default the folder's name.
+        history: the model's training history.
+        sample: text that the model wrote.
+
+    Raises:
+        OutputError: the folder cannot be written, or holds something else.
+        ConfigError: no results, or results of different models.
+    """
+    folder = Path(folder)
+    title = folder.name if title is None else title
+    if not results or len({result.provenance.model for result in results}) != 1:
+        raise ConfigError("a report needs results, all of one model")
+    _claim(folder, title)
+    document = {
+        "format": FORMAT,
+        "title": title,
+        "config": model.config.model_dump(),
+        "history": [asdict(row) for row in history],
+        "sample": sample,
+        "results": [result.to_document() for result in results],
+    }
+    results_json = json.dumps(document, ensure_ascii=True, allow_nan=False)
+    files.write_text(folder / "results.json", results_json + "\n")
+    sections = [_training(history, sample, folder)] if history or sample else []
+    sections += _result_sections(results, folder)
+    sections.append(_provenance(results))
+    page = _template().render(
+        title=title,
+        css=_asset("assets/report.css"),
+        config=model.config,
+        n_parameters=sum(p.numel() for p in model.parameters()),
+        history=list(history),
+        uniform=math.log(model.config.d_vocab),
+        sections=sections,
+        results_json=results_json.replace("<", "\\u003c"),
+    )
+    files.write_text(folder / "report.html", page)
+    return folder / "report.html"
+
+
+def read_report(path: str | Path) -> dict[str, Any]:
+    """Returns what a report holds: title, config, history, sample, and `results` as `Result`s.
+
+    Args:
+        path: a `report.html` or `results.json`.
+
+    Raises:
+        CheckpointError: missing, damaged, or not a report.
+    """
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".html":
+            found = re.search(r'<script type="application/json" id="results">(.*?)</script>', text, re.S)
+            text = found[1] if found else ""
+        document = json.loads(text)
+        if document["format"] != FORMAT:
+            raise ValueError(f"format {document['format']!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} is not a report of this package: {error}") from error
+    document["results"] = [Result.from_document(one) for one in document["results"]]
+    found_document: dict[str, Any] = document
+    return found_document
+
+
+def _claim(folder: Path, title: str) -> None:
+    if folder.is_file():
+        raise OutputError(f"{folder} is a file; choose another --out")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    try:
+        held = read_report(folder / "results.json")["title"]
+    except CheckpointError:
+        held = None
+    if held != title:
+        what = f"the report of {held!r}" if held else "something that is not a report"
+        raise OutputError(f"{folder} already holds {what}; choose another --out or remove it")
+
+
+def _training(history: Sequence[HistoryRow], sample: str, folder: Path) -> _Section:
+    section = _Section("training", "How good it is")
+    if history:
+        last = history[-1]
+        caption = (
+            f"Loss while training on {last.tokens:,} characters ({last.seconds:.0f} s); the validation "
+            "split is read whole, each character predicted once."
+        )
+        section.figures.append(_figure("loss", figures.loss_curve(history), caption, folder, ""))
+    if sample:
+        section.text.append("Text that it wrote:")
+        section.sample = sample
+    return section
+
+
+def _result_sections(results: Sequence[Result], folder: Path) -> list[_Section]:
+    sections: dict[str, _Section] = {}
+    for kind in HEADINGS:
+        for result in results:
+            if not isinstance(result, kind):
+                continue
+            id, heading = HEADINGS[kind]
+            section = sections.setdefault(id, _Section(id, heading))
+            table = type(result).__name__
+            if isinstance(result, LogitAttribution):
+                table += f"-by-{result.by}"
+            csv = result.to_frame().to_csv(index=False, lineterminator="\n")
+            files.write_text(folder / "tables" / f"{table}.csv", csv)
+            if isinstance(result, LogitLens):
+                section.text = [
+                    "The passage. The darker a character, the better the model foresaw it; hold the "
+                    "pointer over one to see its probability, its rank and what was likelier."
+                ]
+                section.passage = _passage(result)
+            for name, (figure, caption) in figures.figures_of(result).items():
+                section.figures.append(_figure(name, figure, caption, folder, table))
+    return list(sections.values())
+
+
+def _passage(lens: LogitLens) -> list[dict[str, Any]]:
+    if lens.characters is None:
+        return []
+    first = lens.characters[int(lens.tokens[0, 0])]
+    cells: list[dict[str, Any]] = [_cell(first, 0.0, "position 0: given")]
+    for pos, target in enumerate(lens.targets[0]):
+        character = lens.characters[int(target)]
+        p = math.exp(float(lens.log_prob[-1, 0, pos]))
+        top = lens.characters[int(lens.top[-1, 0, pos])]
+        tip = (
+            f"position {pos + 1}: {visible(character)} had probability {p:.3f} and rank "
+            f"{int(lens.rank[-1, 0, pos])}; likeliest: {visible(top)} "
+            f"({float(lens.top_prob[-1, 0, pos]):.3f})"
+        )
+        cells.append(_cell(character, round(p, 3), tip))
+    return cells
+
+
+def _cell(character: str, heat: float, tip: str) -> dict[str, Any]:
+    glyph = "⏎" if character == "\n" else "\u00a0" if character == " " else character
+    return {"glyph": glyph, "breaks": character == "\n", "heat": heat, "tip": tip}
+
+
+def _provenance(results: Sequence[Result]) -> _Section:
+    p = results[0].provenance
+    errors = [
+        (f"largest miss of the model's logits, by {r.by}",
+         f"{r.completeness_error.max():.2e} logits, tolerance there or more {r.tolerance.min():.1e}; "
+         f"{r.values.shape[2]} positions × {r.values.shape[0]} components")
+        for r in results if isinstance(r, LogitAttribution)
+    ]  # fmt: skip
+    versions = ", ".join(f"{name} {version}" for name, version in p.versions.items())
+    seeds = sorted({r.provenance.seed for r in results if r.provenance.seed is not None})
+    section = _Section("provenance", "Checks and provenance")
+    section.text = [
+        "Every number on this page is in results.json, which is also embedded here: "
+        "interp.read_report(\"report.html\") gives the results back."
+    ]
+    section.rows = [
+        *errors,
+        ("model (SHA-256)", p.model),
+        ("tokens (SHA-256)", p.tokens),
+        ("dtype", p.dtype),
+        ("seeds of sampled results", ", ".join(map(str, seeds)) or "none was sampled"),
+        ("versions", versions),
+    ]
+    return section
+
+
+def _figure(name: str, figure: Figure, caption: str, folder: Path, table: str) -> dict[str, Any]:
+    figures.save_figure(figure, folder / "figures" / name)
+    data = base64.b64encode(figures.png(figure, PAGE_DPI)).decode("ascii")
+    width = round(figure.get_figwidth() * CSS_PIXELS_PER_INCH)
+    return {"name": name, "png": data, "caption": caption, "width": width, "table": table}
+
+
+def _asset(name: str) -> str:
+    return (resources.files("interp.report") / name).read_text(encoding="utf-8")
+
+
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    return environment.from_string(_asset("templates/report.html"))

@@ -1,0 +1,63 @@
+"""What every test shares: type-checked imports, the variants of the model, random weights."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+from beartype import BeartypeConf, FrozenDict, beartype
+from jaxtyping import install_import_hook
+
+# `Self` in a method means nothing to a checker that sees one method at a time.
+type_checked = beartype(
+    conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({Self: object}))
+)
+install_import_hook("interp", f"{__name__}.type_checked")
+
+from interp import CharTokenizer, GPTConfig, HookedGPT  # noqa: E402  # after the import hook
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+VOCABULARY = "abcdefg"
+N_CTX = 16
+
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"d_head": 5},
+    {"act_fn": "gelu"},
+    {"act_fn": "gelu_tanh", "qkv_bias": True},
+    {"final_norm": False},
+    {"tied": True, "unembed_bias": False},
+    {"d_mlp": 0},
+    {"positional": False},
+    {"attn_scale": 1.0},
+]
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+
+
+def variant_id(variant: dict[str, Any]) -> str:
+    """Returns a variant's name among pytest's."""
+    return "-".join(f"{key}={value}" for key, value in variant.items()) or "plain"
+
+
+def random_model(dtype: torch.dtype = torch.float32, seed: int = 0, **kwargs: Any) -> HookedGPT:
+    """Returns a small model in evaluation mode with noise on every parameter.
+
+    The noise makes gains, biases and attention patterns far from trivial.
+    """
+    shape = {"n_layers": 2, "n_heads": 4, "d_model": 32, "n_ctx": N_CTX} | kwargs
+    cfg = GPTConfig(d_vocab=len(VOCABULARY), **shape)
+    model = HookedGPT(cfg, CharTokenizer(VOCABULARY), seed=seed).to(dtype).eval()
+    generator = torch.Generator().manual_seed(seed + 1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=dtype)
+            parameter.add_(0.3 * noise)
+    return model
+
+
+def random_tokens(model: HookedGPT, batch: int = 2, pos: int = 9, seed: int = 0) -> Tensor:
+    """Returns tokens [batch, pos] drawn evenly from the vocabulary."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(model.config.d_vocab, (batch, pos), generator=generator)
