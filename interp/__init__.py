@@ -6,7 +6,7 @@ The names below are imported when first used, so that `import interp` is quick.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -16,6 +16,8 @@ from interp.errors import ConfigError, InterpError, TextError, TokenError, Train
 if TYPE_CHECKING:
     import torch
 
+    from interp.analysis.attribution import Scalar
+    from interp.analysis.residual import By
     from interp.gpt.model import HookedGPT
     from interp.training.corpus import Corpus
 
@@ -29,11 +31,15 @@ app = typer.Typer(
 )
 
 ModelArg = Annotated[Path, typer.Argument(metavar="MODEL", help="a model folder")]
-RecipeArg = Annotated[Path, typer.Argument(metavar="RECIPE", help="a recipe, models/recipes/*.toml")]
+RecipeArg = Annotated[
+    Path, typer.Argument(metavar="RECIPE", help="a recipe, models/recipes/*.toml")
+]
 OutOption = Annotated[Path | None, typer.Option("--out", help="where to write")]
 TextOption = Annotated[Path | None, typer.Option("--text", help="a UTF-8 file to read instead")]
 PromptOption = Annotated[str | None, typer.Option("--prompt", help="text to look at instead")]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="the same seed gives the same output")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, help="the same seed gives the same output")
+]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, mps, or auto")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of text")]
 FreshOption = Annotated[bool, typer.Option("--fresh", help="start again if a run is already there")]
@@ -64,7 +70,9 @@ def train(
     recipe: RecipeArg,
     out: OutOption = None,
     text: TextOption = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="instead of the recipe's")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="instead of the recipe's")
+    ] = None,
     device: DeviceOption = "cpu",
     fresh: FreshOption = False,
     as_json: JsonOption = False,
@@ -81,21 +89,29 @@ def train(
         print(folder)
 
 
-@app.command(epilog='Example: interp cache models/shakespeare-char --sequences 64 --dry-run')
+@app.command(epilog="Example: interp cache models/shakespeare-char --sequences 64 --dry-run")
 def cache(
     model: ModelArg,
     out: OutOption = None,
     text: TextOption = None,
     prompt: PromptOption = None,
-    sequences: Annotated[int, typer.Option("--sequences", min=1, help="how many, of n_ctx characters")] = 16,
-    names: Annotated[str, typer.Option("--names", help="all, contributions, residual or attention")] = "contributions",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only say how large it would be")] = False,
+    sequences: Annotated[
+        int, typer.Option("--sequences", min=1, help="how many, of n_ctx characters")
+    ] = 16,
+    names: Annotated[
+        str, typer.Option("--names", help="all, contributions, residual or attention")
+    ] = "contributions",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="only say how large it would be")
+    ] = False,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
 ) -> None:
     """Run a model over text and keep its activations on disk."""
     gpt = _load(model, device)
-    _cache(model, gpt, _sequences(model, gpt, text, prompt, sequences), out, names, dry_run, as_json)
+    _cache(
+        model, gpt, _sequences(model, gpt, text, prompt, sequences), out, names, dry_run, as_json
+    )
 
 
 @app.command(epilog='Example: interp attribute models/shakespeare-char --prompt "ROMEO:" --by head')
@@ -104,9 +120,16 @@ def attribute(
     prompt: PromptOption = None,
     text: TextOption = None,
     by: Annotated[str, typer.Option("--by", help="block or head")] = "block",
-    scalar: Annotated[str, typer.Option("--scalar", help="centered, foil, probability or raw")] = "centered",
-    target: Annotated[str | None, typer.Option("--target", help="the next character to explain at the last position")] = None,
-    foil: Annotated[str | None, typer.Option("--foil", help="the character to compare with")] = None,
+    scalar: Annotated[
+        str, typer.Option("--scalar", help="centered, foil, probability or raw")
+    ] = "centered",
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="the next character to explain at the last position"),
+    ] = None,
+    foil: Annotated[
+        str | None, typer.Option("--foil", help="the character to compare with")
+    ] = None,
     csv: Annotated[Path | None, typer.Option("--csv", help="write the whole table here")] = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
@@ -124,20 +147,31 @@ def attribute(
 
     characters = result.characters
     shown = [visible(characters[int(t)]) for t in (result.tokens[0, -1], result.targets[0, -1])]
-    print(f"{result.values.shape[2]} positions; the last: after {shown[0]}, towards {shown[1]} ({scalar}, logits)")
+    print(
+    where = f"the last: after {shown[0]}, towards {shown[1]} ({scalar}, logits)"
+    print(f"{result.values.shape[2]} positions; {where}")
+    )
     for name, value in zip(result.components, result.values[:, 0, -1], strict=True):
         print(f"  {name:<10} {value:+9.4f}")
     total, error = result.total[0, -1], result.completeness_error.max()
     print(f"  {'sum':<10} {total:+9.4f}   the model's own; rows miss it by at most {error:.1e}")
 
 
-@app.command(epilog='Example: interp generate models/shakespeare-char --prompt "ROMEO:" --tokens 300')
+@app.command(
+    epilog='Example: interp generate models/shakespeare-char --prompt "ROMEO:" --tokens 300'
+)
 def generate(
     model: ModelArg,
     prompt: Annotated[str, typer.Option("--prompt", help="text to go on from")] = "\n",
-    tokens: Annotated[int, typer.Option("--tokens", min=0, help="how many characters to add")] = 300,
-    temperature: Annotated[float, typer.Option("--temperature", min=0.0, help="0: always the likeliest")] = 1.0,
-    top_k: Annotated[int | None, typer.Option("--top-k", min=1, help="only the k likeliest")] = None,
+    tokens: Annotated[
+        int, typer.Option("--tokens", min=0, help="how many characters to add")
+    ] = 300,
+    temperature: Annotated[
+        float, typer.Option("--temperature", min=0.0, help="0: always the likeliest")
+    ] = 1.0,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", min=1, help="only the k likeliest")
+    ] = None,
     seed: SeedOption = 0,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
@@ -183,7 +217,9 @@ def run(
     """Do all of it: train, cache, attribute, report."""
     folder, gpt = _train(recipe, out, text, None, device, fresh)
     _say(f"trained: {folder}")
-    _cache(folder, gpt, _sequences(folder, gpt, None, None, 16), None, "contributions", False, False)
+    _cache(
+        folder, gpt, _sequences(folder, gpt, None, None, 16), None, "contributions", False, False
+    )
     for by in ("block", "head"):
         result = _attribute(gpt, folder, None, None, by, "centered", None, None)
         _say(f"split by {by}: {len(result.components)} rows, missing the model's logits by at most "
@@ -229,7 +265,13 @@ def _cache(
         _say(f"caching {n} × {n_pos} characters, about {estimate / 1e6:.1f} MB")
         store = write_cache(out, gpt, tokens, names=names)
         estimate = store.nbytes
-    done = {"cache": str(out), "sequences": n, "pos": n_pos, "bytes": estimate, "written": not dry_run}
+    done = {
+        "cache": str(out),
+        "sequences": n,
+        "pos": n_pos,
+        "bytes": estimate,
+        "written": not dry_run,
+    }
     if as_json:
         print(json.dumps(done))
     else:
@@ -253,7 +295,7 @@ def _attribute(
         raise TokenError("a prompt of one character has no next one; give more, or --target")
     _, activations = gpt.run_with_cache(tokens)
     return logit_attribution(
-        gpt, activations, by, scalar=scalar, targets=targets, foils=foil  # type: ignore[arg-type]
+        gpt, activations, cast("By", by), scalar=cast("Scalar", scalar), targets=targets, foils=foil
     )
 
 
@@ -296,18 +338,26 @@ def _device(name: str) -> torch.device:
     import torch
 
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        name = (
+            "cuda"
+            if torch.cuda.is_available()
+            else "mps"
+            if torch.backends.mps.is_available()
+            else "cpu"
+        )
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"--device {name!r} is not usable here; try cpu, cuda, mps or auto") from error
+        raise ConfigError(
+            f"--device {name!r} is not usable here; try cpu, cuda, mps or auto"
+        ) from error
     return torch.device(name)
 
 
 def _sequences(
     folder: Path, gpt: HookedGPT, text: Path | None, prompt: str | None, n: int
 ) -> torch.Tensor:
-    """Tokens to look at: the prompt, or the first n·n_ctx characters of a file or of the validation text."""
+    """Tokens to look at: the prompt, or the start of a file or of the validation text."""
     if prompt is not None:
         return gpt.to_tokens(prompt)
     if gpt.tokenizer is None:

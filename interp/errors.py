@@ -70,7 +70,7 @@ class NonFiniteLossError(TrainingError):
     """The training loss became NaN or infinite."""
 
 
-class TrainingInterrupted(TrainingError):
+class TrainingInterrupted(TrainingError):  # noqa: N818  # not a fault
     """Training was interrupted; its state was saved and can be resumed."""
 
 

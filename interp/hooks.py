@@ -12,7 +12,6 @@ TransformerLens's `HookPoint` and `HookedRootModule` are hardened here:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -47,6 +46,9 @@ class HookPoint(TLHookPoint):
 
     recorder: Recorder | None = None
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __call__(self, x: Tensor) -> Tensor:
         """Returns `x` as the hooks leave it, and shows that to the recorder."""
         if self.edited:
@@ -69,7 +71,7 @@ class HookPoint(TLHookPoint):
         """Returns a private copy for the hooks to work on."""
         return x.clone() if self._forward_hooks else x
 
-    def add_hook(  # type: ignore[override]  # ours is stricter about what a hook may return
+    def add_hook(
         self,
         hook: Hook,
         dir: Direction = "fwd",
@@ -85,11 +87,11 @@ class HookPoint(TLHookPoint):
                 activation's shape, dtype and device.
         """
 
-        @functools.wraps(hook, assigned=(), updated=())
-        def checked(activation: Tensor, hook: TLHookPoint) -> Tensor | None:
-            return _checked_return(user_hook(activation, hook=hook), activation, hook)
-
         user_hook = hook
+
+        def checked(tensor: Tensor, *, hook: TLHookPoint) -> Tensor | None:
+            return _checked_return(user_hook(tensor, hook=hook), tensor, hook)
+
         handle = super().add_hook(checked, dir, is_permanent, level, prepend, alias_names)
         handle.user_hook = user_hook
         return handle
@@ -145,7 +147,7 @@ class HookedModule(HookedRootModule):
                 raise HookError(f"unknown hook name {name!r}{nearest(name, self.hook_dict)}")
         return [name for name in self.hook_dict if name in set(wanted)]
 
-    def add_hook(  # type: ignore[override]
+    def add_hook(
         self,
         name: str | Callable[[str], bool],
         hook: Hook,
@@ -159,7 +161,7 @@ class HookedModule(HookedRootModule):
             self.hook_dict[resolved].add_hook(hook, dir, is_permanent, level, prepend)
 
     @contextmanager
-    def hooks(  # type: ignore[override]
+    def hooks(
         self,
         fwd_hooks: Sequence[tuple[str | Callable[[str], bool], Hook]] = (),
         bwd_hooks: Sequence[tuple[str | Callable[[str], bool], Hook]] = (),
@@ -181,7 +183,7 @@ class HookedModule(HookedRootModule):
                 for point, handle in added:
                     _remove(point, handle)
                 if clear_contexts:
-                    self.clear_contexts()
+                    self.clear_contexts()  # type: ignore[no-untyped-call]
 
     @contextmanager
     def recording(self, names: Sequence[str], recorder: Recorder) -> Iterator[None]:

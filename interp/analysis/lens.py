@@ -29,10 +29,9 @@ class LogitLens(Result):
     nats; the likeliest token `top` and its probability `top_prob`. All [depth, batch, pos].
     """
 
-    AXES: ClassVar = {
-        name: ("depth", "batch", "pos")
-        for name in ("log_prob", "rank", "entropy", "top", "top_prob")
-    } | {"tokens": ("batch", "pos"), "targets": ("batch", "pos")}
+    AXES: ClassVar = dict.fromkeys(
+        ("log_prob", "rank", "entropy", "top", "top_prob"), ("depth", "batch", "pos")
+    ) | {"tokens": ("batch", "pos"), "targets": ("batch", "pos")}
     log_prob: np.ndarray
     rank: np.ndarray
     entropy: np.ndarray

@@ -1,9 +1,9 @@
 """Activations on disk: a folder with `manifest.json` and `shard-RR-NNNNN.safetensors`.
 
 The manifest describes everything needed to read the shards: the model's hash, the hook names, the
-dtype, how many sequences each shard holds, and each shard's SHA-256. The folder appears whole, under
-its final name, when the last shard is written. RR is the rank of the process that wrote a shard,
-00 for one process.
+dtype, how many sequences each shard holds, and each shard's SHA-256. The folder appears whole,
+under its final name, when the last shard is written. RR is the rank of the process that wrote a
+shard, 00 for one process.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from interp import files
 from interp.errors import CacheError, OutputError
-from interp.gpt.activations import ActivationCache, preset_names
+from interp.gpt.activations import ActivationCache
 from interp.gpt.checkpoint import model_hash
 from interp.gpt.model import HookedGPT
 
@@ -82,7 +82,9 @@ class CacheStore:
             CacheError: another model's store; a shard missing or damaged.
         """
         if model_hash(model) != self.manifest["model"]:
-            raise CacheError(f"{self.folder} was written by another model, or by other weights of it")
+            raise CacheError(
+                f"{self.folder} was written by another model, or by other weights of it"
+            )
         for shard in self.manifest["shards"]:
             path = self.folder / shard["file"]
             try:
@@ -127,7 +129,7 @@ def write_cache(
     shards = []
     try:
         with files.write_folder(folder) as partial:
-            for number, batch in enumerate(tokens.split(batch_size)):
+            for number, batch in enumerate(torch.split(tokens, batch_size)):
                 _, cache = model.run_with_cache(batch, names_filter=names)
                 shards.append(_write_shard(partial, number, batch, cache))
                 if progress is not None:
@@ -137,7 +139,7 @@ def write_cache(
                 "model": model_hash(model),
                 "config": model.config.model_dump(),
                 "names": names,
-                "hooks": preset_names(names, list(model.hook_dict)) if cache.rebuilds else list(cache.cache_dict),
+                "hooks": sorted(cache.cache_dict),
                 "rebuilds": cache.rebuilds,
                 "dtype": str(model.dtype).removeprefix("torch."),
                 "n_pos": int(tokens.shape[1]),
@@ -149,7 +151,9 @@ def write_cache(
     return CacheStore(folder, manifest)
 
 
-def _write_shard(folder: Path, number: int, tokens: Tensor, cache: ActivationCache) -> dict[str, Any]:
+def _write_shard(
+    folder: Path, number: int, tokens: Tensor, cache: ActivationCache
+) -> dict[str, Any]:
     path = folder / f"shard-00-{number:05d}.safetensors"
     values = {name: value.contiguous() for name, value in cache.cache_dict.items()}
     shared = {v.data_ptr() for v in values.values()}

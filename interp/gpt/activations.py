@@ -43,7 +43,10 @@ def hook_shapes(cfg: GPTConfig, batch: int, pos: int) -> dict[str, tuple[int, ..
     residual, scale = (batch, pos, cfg.d_model), (batch, pos, 1)
     per_head, maps = (batch, pos, cfg.n_heads, cfg.d_head), (batch, cfg.n_heads, pos, pos)
     copies, neurons = (batch, pos, cfg.n_heads, cfg.d_model), (batch, pos, cfg.d_mlp)
-    attention = {"ln1.hook_scale": scale, "ln1.hook_normalized": residual}
+    attention: dict[str, tuple[int, ...]] = {
+        "ln1.hook_scale": scale,
+        "ln1.hook_normalized": residual,
+    }
     attention |= {f"attn.hook_{x}": per_head for x in "qkv"}
     attention |= {"attn.hook_attn_scores": maps, "attn.hook_pattern": maps}
     attention |= {"attn.hook_z": per_head, "attn.hook_result": copies}
@@ -108,6 +111,8 @@ class ActivationCache(TLActivationCache):
     values not kept are rebuilt on access; a value edited in place after the run, or rebuilt from
     weights that changed since, is refused; `logit_attrs` applies the final LayerNorm's gain.
     """
+
+    model: HookedGPT  # type: ignore[assignment]  # not just any model of the protocol
 
     def __init__(
         self,
@@ -180,11 +185,11 @@ class ActivationCache(TLActivationCache):
         names = (n for n in self.model.hook_dict if n in self.cache_dict or not is_expanded(n))
         return dict.fromkeys(names, 0).keys()
 
-    def values(self) -> Iterator[Tensor]:  # type: ignore[override]
+    def values(self) -> Iterator[Tensor]:
         """Yields the activations, in the order of `keys`."""
         return (self[name] for name in self.keys())
 
-    def items(self) -> Iterator[tuple[str, Tensor]]:  # type: ignore[override]
+    def items(self) -> Iterator[tuple[str, Tensor]]:
         """Yields pairs of name and activation, in the order of `keys`."""
         return ((name, self[name]) for name in self.keys())
 
@@ -243,8 +248,14 @@ class ActivationCache(TLActivationCache):
         sliced = super().apply_slice_to_batch_dim(batch_slice)
         return self._like(sliced.cache_dict, sliced.has_batch_dim)
 
-    def apply_ln_to_stack(self, residual_stack: Tensor, layer: int | None = None,
-                          mlp_input: bool = False, *args: Any, **kwargs: Any) -> Tensor:  # fmt: skip
+    def apply_ln_to_stack(
+        self,
+        residual_stack: Tensor,
+        layer: int | None = None,
+        mlp_input: bool = False,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Tensor:
         """As TransformerLens's; without a final LayerNorm, the stack into the unembedding as is."""
         is_final = layer is None or layer in (-1, self.model.cfg.n_layers)
         if is_final and not self.model.config.final_norm:
@@ -255,7 +266,7 @@ class ActivationCache(TLActivationCache):
 
     def logit_attrs(self, residual_stack: Tensor, tokens: Any, incorrect_tokens: Any = None,
                     *args: Any, **kwargs: Any) -> Tensor:  # fmt: skip
-        """As TransformerLens's, with the final LayerNorm's gain, which the inherited one leaves out.
+        """As TransformerLens's, with the final LayerNorm's gain, which its own leaves out.
 
         The rows still lack the two constants `ln_bias` and `b_U`; `interp.logit_attribution` has
         them, and checks the sum.
@@ -275,7 +286,7 @@ class ActivationCache(TLActivationCache):
 
     def _rebuild_in_block(self, layer: int, part: str) -> Tensor:
         block = self.model.blocks[layer]
-        attn, mlp = block.attn, block.mlp
+        attn = block.attn
         match part.removeprefix("hook_"):
             case "resid_pre":
                 return self._stream(layer)
@@ -300,11 +311,11 @@ class ActivationCache(TLActivationCache):
                 return self._unbatched(attn.mix(pattern, v))
             case "attn.hook_result":
                 return self._unbatched(attn.results(self._batched(self["z", layer])))
-            case "mlp.hook_pre":
-                return self._unbatched(mlp.pre(block.ln2.read(self._batched(self["resid_mid", layer]))))
-            case "mlp.hook_post":
-                post: Tensor = mlp.act(self["pre", layer])
-                return post
+            case "mlp.hook_pre" if block.mlp is not None:
+                x = self._batched(self["resid_mid", layer])
+                return self._unbatched(block.mlp.pre(block.ln2.read(x)))
+            case "mlp.hook_post" if block.mlp is not None:
+                return block.mlp.act(self["pre", layer])
         raise AssertionError(f"no rule rebuilds {part!r}")
 
     def _stream(self, n_blocks: int) -> Tensor:

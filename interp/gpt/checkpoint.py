@@ -55,7 +55,9 @@ def from_pretrained(folder: str | Path, device: str | torch.device = "cpu") -> H
     """
     folder = Path(folder)
     if not (folder / CONFIG).is_file():
-        what = "is not a model folder: it has no config.json" if folder.is_dir() else "does not exist"
+        what = (
+            "is not a model folder: it has no config.json" if folder.is_dir() else "does not exist"
+        )
         raise CheckpointError(f"{folder} {what}; train one with: interp train RECIPE")
     model = HookedGPT(_read_config(folder / CONFIG), _read_tokenizer(folder / TOKENIZER))
     load_weights(model, folder / WEIGHTS)

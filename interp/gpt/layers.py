@@ -70,6 +70,9 @@ class Attention(nn.Module):
     """Causal multi-head attention: softmax(q·k / attn_scale) v W_O, heads summed, plus b_O."""
 
     mask: Tensor
+    b_Q: nn.Parameter | None
+    b_K: nn.Parameter | None
+    b_V: nn.Parameter | None
 
     def __init__(self, cfg: GPTConfig) -> None:
         super().__init__()
@@ -106,13 +109,20 @@ class Attention(nn.Module):
         """
         p_drop = self.p_drop if self.training else 0.0
         only_recorded = not (self.hook_attn_scores.watched or self.hook_pattern.edited)
-        if only_recorded and self.hook_pattern.watched and not torch.is_grad_enabled() and not p_drop:
+        if (
+            only_recorded
+            and self.hook_pattern.watched
+            and not torch.is_grad_enabled()
+            and not p_drop
+        ):
             return self.attend_in_pieces(q, k, v)
         if self.hook_attn_scores.watched or self.hook_pattern.watched:
             scores = self.hook_attn_scores(self.scores(q, k))
             pattern = self.hook_pattern(scores.softmax(-1))
             return self.mix(F.dropout(pattern, p_drop, self.training), v)
-        q, k, v = (rearrange(x, "batch pos head d_head -> batch head pos d_head") for x in (q, k, v))
+        q, k, v = (
+            rearrange(x, "batch pos head d_head -> batch head pos d_head") for x in (q, k, v)
+        )
         if self.multiplier is not None:
             q = q * self.multiplier[:, None, None].to(q.dtype)
         z = fused_attention(q, k, v, p_drop, 1 / self.attn_scale)
@@ -161,7 +171,7 @@ class Attention(nn.Module):
         W = torch.stack((self.W_Q, self.W_K, self.W_V))
         W = rearrange(W, "qkv head d_model d_head -> (qkv head d_head) d_model")
         b = None
-        if self.b_Q is not None:
+        if self.b_Q is not None and self.b_K is not None and self.b_V is not None:
             b = torch.cat((self.b_Q.flatten(), self.b_K.flatten(), self.b_V.flatten()))
         qkv = rearrange(
             F.linear(x, W, b),
@@ -173,12 +183,12 @@ class Attention(nn.Module):
         return q, k, v
 
     def project_one(self, x: Float[Tensor, "batch pos head d_model"], letter: str) -> PerHead:
-        """Returns the queries ("Q"), keys ("K") or values ("V") where each head has its own input."""
+        """Returns queries ("Q"), keys ("K") or values ("V") where each head has its own input."""
         weight, bias = getattr(self, f"W_{letter}"), getattr(self, f"b_{letter}")
-        out = einsum(
+        out: Tensor = einsum(
             x, weight, "batch pos head d_model, head d_model d_head -> batch pos head d_head"
         )
-        return out if bias is None else out + bias
+        return out if bias is None else out.add(bias)
 
 
 def fused_attention(

@@ -45,6 +45,9 @@ class PosEmbed(nn.Module):
 class Unembed(nn.Module):
     """One column of W_U a token (absent when tied to W_E), and a bias b_U where there is one."""
 
+    W_U: nn.Parameter | None
+    b_U: nn.Parameter | None
+
     def __init__(self, cfg: GPTConfig) -> None:
         super().__init__()
         W_U = None if cfg.tied else nn.Parameter(torch.empty(cfg.d_model, cfg.d_vocab))
@@ -89,12 +92,14 @@ class HookedGPT(HookedModule):
         if config.positional:
             self.pos_embed = PosEmbed(config)
             self.hook_pos_embed = HookPoint()
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layers))
+        self.blocks: Sequence[Block] = nn.ModuleList(  # type: ignore[assignment]  # it is one
+            Block(config) for _ in range(config.n_layers)
+        )
         self.ln_final = LayerNorm(config) if config.final_norm else nn.Identity()
         self.unembed = Unembed(config)
         self.hook_logits = HookPoint()
         initialise(self, config, seed)
-        self.setup()
+        self.setup()  # type: ignore[no-untyped-call]
         self._gain_in_directions = False
 
     # ---- running -------------------------------------------------------------------------
@@ -160,7 +165,7 @@ class HookedGPT(HookedModule):
         """Returns final LayerNorm, then W_U and b_U."""
         return F.linear(self.ln_final(x), self.W_U.T, self.b_U)
 
-    def run_with_cache(
+    def run_with_cache(  # type: ignore[override]  # every argument has a name and a type
         self,
         input: Input,
         *,
@@ -226,7 +231,9 @@ class HookedGPT(HookedModule):
 
     def _names_to_keep(self, names: NamesFilter, plain: bool) -> tuple[list[str], bool]:
         if isinstance(names, str) and names not in PRESETS and "hook_" not in names:
-            raise HookError(f"unknown preset {names!r}{nearest(names, PRESETS)}; presets: {PRESETS}")
+            raise HookError(
+                f"unknown preset {names!r}{nearest(names, PRESETS)}; presets: {PRESETS}"
+            )
         wants_all = names is None or names == "all"
         if plain and (wants_all or names == "contributions"):
             return preset_names(str(names or "all"), list(self.hook_dict)), True
@@ -252,8 +259,7 @@ class HookedGPT(HookedModule):
                 sqrt(d_head) takes the lesson's scaling away, 0 makes attention uniform.
         """
         shape = (self.config.n_layers, self.config.n_heads)
-        like = {"device": self.device, "dtype": self.dtype}
-        values = torch.as_tensor(multiplier, **like).expand(shape)
+        values = torch.as_tensor(multiplier, device=self.device, dtype=self.dtype).expand(shape)
         before = [block.attn.multiplier for block in self.blocks]
         try:
             for block, row in zip(self.blocks, values, strict=True):
@@ -286,7 +292,10 @@ class HookedGPT(HookedModule):
                 f"the prompt has {tokens.shape[1]} tokens, but the model's context holds "
                 f"n_ctx = {self.config.n_ctx}; shorten it"
             )
-        if tokens.device.type == "cpu" and not 0 <= tokens.min() <= tokens.max() < self.config.d_vocab:
+        if (
+            tokens.device.type == "cpu"
+            and not 0 <= tokens.min() <= tokens.max() < self.config.d_vocab
+        ):
             raise TokenError(
                 f"token ids run from {int(tokens.min())} to {int(tokens.max())}, "
                 f"outside 0 … {self.config.d_vocab - 1}"
@@ -321,15 +330,13 @@ class HookedGPT(HookedModule):
     # ---- the folder on disk --------------------------------------------------------------
 
     @classmethod
-    def from_pretrained(
-        cls, folder: str | Path, device: str | torch.device = "cpu"
-    ) -> HookedGPT:
+    def from_pretrained(cls, folder: str | Path, device: str | torch.device = "cpu") -> HookedGPT:
         """Returns the model in a folder that `save_pretrained` or training wrote.
 
         Raises:
             CheckpointError: no such folder, not ours, truncated, or of another size than it says.
         """
-        from interp.gpt.checkpoint import from_pretrained  # it imports this module
+        from interp.gpt.checkpoint import from_pretrained  # noqa: PLC0415  # it imports this module
 
         return from_pretrained(folder, device)
 
@@ -339,7 +346,7 @@ class HookedGPT(HookedModule):
         Raises:
             OutputError: the folder cannot be written.
         """
-        from interp.gpt.checkpoint import save_pretrained  # it imports this module
+        from interp.gpt.checkpoint import save_pretrained  # noqa: PLC0415  # it imports this module
 
         save_pretrained(self, folder)
 
@@ -363,7 +370,7 @@ class HookedGPT(HookedModule):
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
-        W_U: Tensor | None = self.unembed.W_U
+        W_U = self.unembed.W_U
         return self.embed.W_E.T if W_U is None else W_U
 
     @property

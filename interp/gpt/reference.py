@@ -16,15 +16,15 @@ to 1; "rows sum to 1" holds before dropout, or in evaluation mode.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
-import torch.nn as nn
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from interp.gpt.config import Activation, GPTConfig
+from interp.gpt.layers import LayerNorm
 from interp.gpt.model import HookedGPT
 from interp.gpt.tokenizer import CharTokenizer
 
@@ -77,7 +77,7 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         size = n_embd // n_head if head_size is None else head_size
-        self.heads = nn.ModuleList(
+        self.heads: Sequence[Head] = nn.ModuleList(  # type: ignore[assignment]  # it is one
             Head(n_embd, size, block_size, dropout, bias=bias, scale=scale) for _ in range(n_head)
         )
         self.proj = nn.Linear(n_head * size, n_embd)
@@ -194,6 +194,7 @@ def _pairs(reference: ReferenceGPT, model: HookedGPT) -> Iterator[tuple[Tensor, 
     if reference.position_embedding_table is not None:
         yield reference.position_embedding_table.weight, model.pos_embed.W_pos
     for theirs, ours in zip(reference.blocks, model.blocks, strict=True):
+        assert isinstance(theirs, Block)
         attn = ours.attn
         for h, head in enumerate(theirs.sa.heads):
             for name, letter in (("query", "Q"), ("key", "K"), ("value", "V")):
@@ -206,16 +207,20 @@ def _pairs(reference: ReferenceGPT, model: HookedGPT) -> Iterator[tuple[Tensor, 
         yield theirs.ln1.weight, ours.ln1.w
         yield theirs.ln1.bias, ours.ln1.b
         if theirs.ffwd is not None:
-            yield theirs.ffwd.net[0].weight, ours.mlp.W_in.T
-            yield theirs.ffwd.net[0].bias, ours.mlp.b_in
-            yield theirs.ffwd.net[2].weight, ours.mlp.W_out.T
-            yield theirs.ffwd.net[2].bias, ours.mlp.b_out
+            first, last = theirs.ffwd.net[0], theirs.ffwd.net[2]
+            assert isinstance(first, nn.Linear)
+            assert isinstance(last, nn.Linear)
+            assert ours.mlp is not None
+            yield first.weight, ours.mlp.W_in.T
+            yield first.bias, ours.mlp.b_in
+            yield last.weight, ours.mlp.W_out.T
+            yield last.bias, ours.mlp.b_out
             yield theirs.ln2.weight, ours.ln2.w
             yield theirs.ln2.bias, ours.ln2.b
-    if isinstance(reference.ln_f, nn.LayerNorm):
+    if isinstance(reference.ln_f, nn.LayerNorm) and isinstance(model.ln_final, LayerNorm):
         yield reference.ln_f.weight, model.ln_final.w
         yield reference.ln_f.bias, model.ln_final.b
-    if not reference.cfg.tied:
+    if model.unembed.W_U is not None:
         yield reference.lm_head.weight, model.unembed.W_U.T
-    if reference.lm_head.bias is not None:
+    if model.unembed.b_U is not None:
         yield reference.lm_head.bias, model.unembed.b_U

@@ -1,5 +1,5 @@
-"""Results to matplotlib figures. A figure function takes a result and returns a `Figure`; it computes
-nothing and touches no global state.
+"""Results to matplotlib figures. A figure function takes a result and returns a `Figure`; it
+computes nothing and touches no global state.
 
 Contributions use a diverging scale, symmetric about zero and shared by all that is compared;
 attention a sequential one from 0 to 1, with the masked half left empty. Both are safe for the
@@ -13,10 +13,12 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager, get_font
 
@@ -30,7 +32,7 @@ from interp.gpt.tokenizer import visible
 from interp.training.history import HistoryRow
 
 FONT = "DejaVu Sans"  # comes with matplotlib, and has ␣ and ⏎
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "font.family": FONT,
     "axes.spines.top": False,
@@ -72,7 +74,14 @@ def loss_curve(rows: Sequence[HistoryRow]) -> Figure:
         steps = [row.step for row in rows]
         train = [row.train_loss for row in rows]
         validation = [row.validation_loss for row in rows]
-        axes.plot(steps, train, "o--", color=GREY, markersize=3, label="training batches since the last point")
+        axes.plot(
+            steps,
+            train,
+            "o--",
+            color=GREY,
+            markersize=3,
+            label="training batches since the last point",
+        )
         axes.plot(steps, validation, "o-", color=BLUE, markersize=3, label="whole validation split")
         axes.annotate(f"{validation[-1]:.3f}", (steps[-1], validation[-1]), (0, 7),
                       textcoords="offset points", ha="right", color=BLUE)  # fmt: skip
@@ -96,13 +105,13 @@ def attention_grid(result: AttentionPatterns) -> Figure:
                 axes = grid[layer][head]
                 image = axes.imshow(
                     np.ma.masked_array(result.patterns[layer, head], hidden),
-                    cmap="cividis", vmin=0, vmax=1, interpolation="nearest",
+                    cmap="cividis", norm=PowerNorm(0.5, 0, 1), interpolation="nearest",
                 )  # fmt: skip
                 axes.set_title(f"L{layer}.H{head}")
         figure.supxlabel("key position (attended to)")
         figure.supylabel("query position (attending)")
         bar = figure.colorbar(image, ax=grid, shrink=0.5, aspect=30)
-        bar.set_label("attention weight")
+        bar.set_label("attention weight (colours on a square-root scale)")
         return figure
 
 
@@ -145,12 +154,14 @@ def contribution_bars(result: LogitAttribution, sequence: int = 0, pos: int = -1
         axes.set_xlabel(f"contribution to {SCALARS[result.scalar]} (logits)")
         before = _character(result, int(result.tokens[sequence, pos]))
         target = _character(result, int(result.targets[sequence, pos]))
-        axes.set_title(f"after {before}, towards {target}: they sum to {result.total[sequence, pos]:+.2f}")
+        axes.set_title(
+            f"after {before}, towards {target}: they sum to {result.total[sequence, pos]:+.2f}"
+        )
         return figure
 
 
 def lens_map(result: LogitLens, sequence: int = 0) -> Figure:
-    """Returns the log-probability of the true next token at each depth; letters: the likeliest one."""
+    """Returns the log-probability of the true next token at each depth; letters: the likeliest."""
     values = result.log_prob[:, sequence]
     n_depths, n_pos = values.shape
     low = float(values.min())
@@ -204,8 +215,11 @@ def figures_of(result: Result) -> dict[str, tuple[Figure, str]]:
             n_pos = result.values.shape[2]
             pos = int(result.total[0].argmax())
             error = float(result.completeness_error.max())
-            note = f"n = {n_pos} positions of one passage; rows miss the model's own logits by at most {error:.1e}."
-            over = f"Each component's direct contribution to the true next character, normalisation frozen ({SCALARS[result.scalar]}); {note}"
+            over = (
+                "Each component's direct contribution to the true next character, normalisation "
+                f"frozen ({SCALARS[result.scalar]}); n = {n_pos} positions of one passage; rows "
+                f"miss the model's own logits by at most {error:.1e}."
+            )
             at = f"The same at position {pos}, where the total is largest."
             return {
                 f"contributions-by-{result.by}": (contribution_map(result), over),
@@ -217,8 +231,9 @@ def figures_of(result: Result) -> dict[str, tuple[Figure, str]]:
         case LogitLens():
             n_pos = result.log_prob.shape[2]
             caption = (
-                f"Logit lens over n = {n_pos} positions of one passage: what the stream predicts at each "
-                "depth, with LayerNorm statistics of its own. Letters are the likeliest character."
+                f"Logit lens over n = {n_pos} positions of one passage: what the stream predicts "
+                "at each depth, with LayerNorm statistics of its own. Letters are the likeliest "
+                "character."
             )
             return {"logit-lens": (lens_map(result), caption)}
     raise ConfigError(f"no figure is known for a {type(result).__name__}")

@@ -122,7 +122,9 @@ def read_report(path: str | Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".html":
-            found = re.search(r'<script type="application/json" id="results">(.*?)</script>', text, re.S)
+            found = re.search(
+                r'<script type="application/json" id="results">(.*?)</script>', text, re.S
+            )
             text = found[1] if found else ""
         document = json.loads(text)
         if document["format"] != FORMAT:
@@ -153,8 +155,8 @@ def _training(history: Sequence[HistoryRow], sample: str, folder: Path) -> _Sect
     if history:
         last = history[-1]
         caption = (
-            f"Loss while training on {last.tokens:,} characters ({last.seconds:.0f} s); the validation "
-            "split is read whole, each character predicted once."
+            f"Loss while training on {last.tokens:,} characters ({last.seconds:.0f} s); the "
+            "validation split is read whole, each character predicted once."
         )
         section.figures.append(_figure("loss", figures.loss_curve(history), caption, folder, ""))
     if sample:
@@ -165,11 +167,10 @@ def _training(history: Sequence[HistoryRow], sample: str, folder: Path) -> _Sect
 
 def _result_sections(results: Sequence[Result], folder: Path) -> list[_Section]:
     sections: dict[str, _Section] = {}
-    for kind in HEADINGS:
+    for kind, (id, heading) in HEADINGS.items():
         for result in results:
             if not isinstance(result, kind):
                 continue
-            id, heading = HEADINGS[kind]
             section = sections.setdefault(id, _Section(id, heading))
             table = type(result).__name__
             if isinstance(result, LogitAttribution):
@@ -178,8 +179,8 @@ def _result_sections(results: Sequence[Result], folder: Path) -> list[_Section]:
             files.write_text(folder / "tables" / f"{table}.csv", csv)
             if isinstance(result, LogitLens):
                 section.text = [
-                    "The passage. The darker a character, the better the model foresaw it; hold the "
-                    "pointer over one to see its probability, its rank and what was likelier."
+                    "The passage. The darker a character, the better the model foresaw it; hold "
+                    "the pointer over one to see its probability, its rank and what was likelier."
                 ]
                 section.passage = _passage(result)
             for name, (figure, caption) in figures.figures_of(result).items():
@@ -214,7 +215,7 @@ def _provenance(results: Sequence[Result]) -> _Section:
     p = results[0].provenance
     errors = [
         (f"largest miss of the model's logits, by {r.by}",
-         f"{r.completeness_error.max():.2e} logits, tolerance there or more {r.tolerance.min():.1e}; "
+         f"{r.completeness_error.max():.1e} logits (tolerance at least {r.tolerance.min():.1e}); "
          f"{r.values.shape[2]} positions × {r.values.shape[0]} components")
         for r in results if isinstance(r, LogitAttribution)
     ]  # fmt: skip
@@ -223,7 +224,7 @@ def _provenance(results: Sequence[Result]) -> _Section:
     section = _Section("provenance", "Checks and provenance")
     section.text = [
         "Every number on this page is in results.json, which is also embedded here: "
-        "interp.read_report(\"report.html\") gives the results back."
+        'interp.read_report("report.html") gives the results back.'
     ]
     section.rows = [
         *errors,

@@ -25,7 +25,7 @@ def training_batch(
 def validation_windows(
     tokens: Int[Tensor, " text"], n_ctx: int, batch_size: int
 ) -> Iterator[Int[Tensor, "batch pos"]]:
-    """Yields windows of at most n_ctx + 1 tokens in which each token but the first is a target once."""
+    """Yields windows of at most n_ctx + 1 tokens; each token but the first is a target once."""
     n_whole = (len(tokens) - 1) // n_ctx
     whole = [tokens[i * n_ctx : (i + 1) * n_ctx + 1] for i in range(n_whole)]
     for i in range(0, n_whole, batch_size):

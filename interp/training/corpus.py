@@ -62,7 +62,7 @@ class Corpus:
         return CharTokenizer.from_text(self.text)
 
     def check_long_enough(self, n_ctx: int) -> None:
-        """Raises TextError unless the training split fills one context and validation has a pair.
+        """Checks that the training split fills one context and validation has a pair.
 
         Raises:
             TextError: too short, with both lengths.
@@ -71,7 +71,7 @@ class Corpus:
             need = max(int((n_ctx + 1) / TRAIN_SHARE) + 1, 20)
             raise TextError(
                 f"the text {self.name!r} has {len(self.text)} characters, too few for "
-                f"n_ctx = {n_ctx}: at least {need} are needed; give a longer text or a smaller n_ctx"
+                f"n_ctx = {n_ctx}: at least {need} are needed; give a longer text or smaller n_ctx"
             )
 
 
@@ -127,7 +127,7 @@ def tinyshakespeare(url: str = TINYSHAKESPEARE_URL, folder: Path | None = None) 
     Raises:
         TextError: it cannot be downloaded, or what came is not the known file.
     """
-    import pooch
+    import pooch  # noqa: PLC0415  # takes a while, and is seldom needed
 
     try:
         file = pooch.retrieve(
@@ -138,7 +138,9 @@ def tinyshakespeare(url: str = TINYSHAKESPEARE_URL, folder: Path | None = None) 
         )
     except (OSError, ValueError) as error:  # requests' errors are OSErrors
         why = "its checksum is wrong" if isinstance(error, ValueError) else "no connection"
-        raise TextError(f"cannot get tinyshakespeare from {url} ({why}); {OTHER_SOURCES}") from error
+        raise TextError(
+            f"cannot get tinyshakespeare from {url} ({why}); {OTHER_SOURCES}"
+        ) from error
     return read_text(Path(file))
 
 

@@ -57,7 +57,7 @@ def _row(values: dict[str, str]) -> HistoryRow:
 
 
 def learning_rate_at(step: int, peak: float, least: float, warmup: int, steps: int) -> float:
-    """Returns the learning rate of a step (from 0): linear warm-up, then a cosine down to `least`."""
+    """Returns the learning rate of a step (from 0): linear warm-up, then cosine to `least`."""
     if step < warmup:
         return peak * (step + 1) / warmup
     progress = (step - warmup) / max(1, steps - warmup)

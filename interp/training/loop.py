@@ -48,7 +48,7 @@ STATE = "training_state"
 class Progress(Protocol):
     """What the loop tells whoever shows progress."""
 
-    def __call__(self, step: int, steps: int, loss: float, tokens_per_second: float) -> None: ...
+    def __call__(self, step: int, steps: int, loss: float, rate: float, /) -> None: ...
 
 
 @dataclass
@@ -139,7 +139,9 @@ class _Run:
         files.write_text(path, identity)
 
     def _identity(self) -> str:
-        return self.recipe.to_toml() + f"\n# text: {self.corpus.name}, sha256 {self.corpus.sha256}\n"
+        return (
+            self.recipe.to_toml() + f"\n# text: {self.corpus.name}, sha256 {self.corpus.sha256}\n"
+        )
 
     def resume(self) -> _State:
         """Returns the newest saved state, or a new one."""
@@ -204,8 +206,8 @@ class _Run:
                 self.save_checkpoint(state)
             if stop and not done:
                 raise TrainingInterrupted(
-                    f"interrupted at step {state.step} of {s.steps}; the state is in {self.folder}: "
-                    "give the same command again to go on"
+                    f"interrupted at step {state.step} of {s.steps}; the state is in "
+                    f"{self.folder}: give the same command again to go on"
                 )
 
     def _step(self, state: _State) -> tuple[Tensor, Tensor]:
@@ -266,9 +268,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def validation_loss(
-    model: HookedGPT, tokens: Int[Tensor, " text"], batch_size: int = 64
-) -> float:
+def validation_loss(model: HookedGPT, tokens: Int[Tensor, " text"], batch_size: int = 64) -> float:
     """Returns the mean loss in nats per token over all of `tokens`, in float32 precision.
 
     The text is read in windows of n_ctx; every token but the first is predicted once, from the
@@ -277,8 +277,8 @@ def validation_loss(
     was_training = model.training
     model.eval()
     total, count = 0.0, 0
-    for window in validation_windows(tokens, model.config.n_ctx, batch_size):
-        window = window.to(model.device)
+    for on_cpu in validation_windows(tokens, model.config.n_ctx, batch_size):
+        window = on_cpu.to(model.device)
         n = window[:, 1:].numel()
         total += float(cross_entropy(model(window[:, :-1]), window[:, 1:])) * n
         count += n
@@ -319,7 +319,7 @@ def autocast_for(
 
 def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return False
@@ -328,11 +328,10 @@ def _has_bfloat16(device: torch.device) -> bool:
 def _save_state(state: _State, folder: Path) -> None:
     checkpoint.save_weights(state.model, folder / checkpoint.WEIGHTS)
     write_history(state.rows, folder / "history.csv")
-    names = {p: name for name, p in state.model.named_parameters()}
     moments = {
-        f"{names[p]}/{key}": value.detach().cpu().contiguous()
-        for p, values in state.optimizer.state.items()
-        for key, value in values.items()
+        f"{name}/{key}": value.detach().cpu().contiguous()
+        for name, parameter in state.model.named_parameters()
+        for key, value in state.optimizer.state[parameter].items()
     }
     files.write_file(folder / "optimizer.safetensors", lambda path: save_file(moments, path))
     numbers = {"step": state.step, "seconds": state.seconds}
@@ -344,7 +343,9 @@ def _load_state(state: _State, folder: Path) -> None:
         numbers = json.loads((folder / "state.json").read_text(encoding="utf-8"))
         moments = load_file(folder / "optimizer.safetensors")
     except (OSError, ValueError, SafetensorError) as error:
-        raise CheckpointError(f"{folder} is damaged: {error}; give --fresh to start again") from error
+        raise CheckpointError(
+            f"{folder} is damaged: {error}; give --fresh to start again"
+        ) from error
     checkpoint.load_weights(state.model, folder / checkpoint.WEIGHTS)
     for name, parameter in state.model.named_parameters():
         for key in ("step", "exp_avg", "exp_avg_sq"):
@@ -380,5 +381,3 @@ def _sigint() -> Iterator[Callable[[], bool]]:
         yield asked.is_set
     finally:
         signal.signal(signal.SIGINT, before)
-
-

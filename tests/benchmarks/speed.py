@@ -93,7 +93,8 @@ def bench_training(rounds: int) -> list[dict[str, object]]:
         )
         for who, seconds in median.items():
             rows.append({
-                "what": f"training step {name}", "who": who, "tokens/s": round(batch * ctx / seconds),
+                "what": f"training step {name}", "who": who,
+                "tokens/s": round(batch * ctx / seconds),
                 "speed / textbook": round(median["textbook"] / seconds, 2),
             })  # fmt: skip
     return rows
@@ -118,8 +119,8 @@ def bench_cache(rounds: int) -> list[dict[str, object]]:
 
         def all_of(model: torch.nn.Module, who: str, **kwargs: object) -> Callable[[], object]:
             def call() -> None:
-                _, cache = model.run_with_cache(tokens, **kwargs)  # noqa: B023
-                keep[who] = unique_bytes(cache.cache_dict.values())  # noqa: B023
+                _, cache = model.run_with_cache(tokens, **kwargs)
+                keep[who] = unique_bytes(cache.cache_dict.values())
 
             return call
 

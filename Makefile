@@ -1,0 +1,33 @@
+# make demo   a virtual environment, then everything from training to the report
+# make test   a virtual environment, then lint, types and tests
+# make bench  speed and memory against the textbook model and TransformerLens
+# make lint   ruff and mypy only
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/.ready
+
+.PHONY: demo test lint bench clean
+
+demo: $(READY)
+	$(BIN)/interp run models/recipes/shakespeare-char.toml --out models/demo
+
+test: lint
+	$(BIN)/pytest -m "not browser"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/python tests/benchmarks/speed.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis caches models/demo reports/demo
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e ".[dev,shakespeare]"
+	touch $(READY)
