@@ -147,10 +147,8 @@ def attribute(
 
     characters = result.characters
     shown = [visible(characters[int(t)]) for t in (result.tokens[0, -1], result.targets[0, -1])]
-    print(
     where = f"the last: after {shown[0]}, towards {shown[1]} ({scalar}, logits)"
     print(f"{result.values.shape[2]} positions; {where}")
-    )
     for name, value in zip(result.components, result.values[:, 0, -1], strict=True):
         print(f"  {name:<10} {value:+9.4f}")
     total, error = result.total[0, -1], result.completeness_error.max()
