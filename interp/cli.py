@@ -251,29 +251,29 @@ def _cache(
     folder: Path, gpt: HookedGPT, tokens: torch.Tensor, out: Path | None, names: str,
     dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from interp.cache.store import write_cache
-    from interp.gpt.activations import PRESETS, cache_bytes
+    from interp.cache.store import cache_bytes_of, check_output, write_cache
+    from interp.gpt.activations import PRESETS
 
     if names not in PRESETS:
         raise ConfigError(f"--names {names!r} is not one of {', '.join(PRESETS)}")
     n, n_pos = tokens.shape
-    estimate = cache_bytes(gpt.config, n, n_pos, names)
+    n_bytes = cache_bytes_of(gpt, tokens, names)
     out = out or Path("caches") / folder.name
     if not dry_run:
-        _say(f"caching {n} × {n_pos} characters, about {estimate / 1e6:.1f} MB")
-        store = write_cache(out, gpt, tokens, names=names)
-        estimate = store.nbytes
+        check_output(out, n_bytes)
+        _say(f"caching {n} × {n_pos} characters, about {n_bytes / 1e6:.1f} MB")
+        n_bytes = write_cache(out, gpt, tokens, names=names).nbytes
     done = {
         "cache": str(out),
         "sequences": n,
         "pos": n_pos,
-        "bytes": estimate,
+        "bytes": n_bytes,
         "written": not dry_run,
     }
     if as_json:
         print(json.dumps(done))
     else:
-        print(f"{'would take' if dry_run else 'cached:'} {estimate / 1e6:.1f} MB in {out}")
+        print(f"{'would take' if dry_run else 'cached:'} {n_bytes / 1e6:.1f} MB in {out}")
 
 
 def _attribute(

@@ -14,6 +14,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from interp.errors import OutputError
 
 
@@ -27,8 +29,8 @@ def _as_output_error(path: Path) -> Iterator[None]:
         yield
     except OutputError:
         raise
-    except OSError as error:
-        reason = error.strerror or str(error)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
         raise OutputError(
             f"cannot write {path}: {reason}; free space there or choose another output folder"
         ) from error
@@ -56,6 +58,16 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Writes UTF-8 text with `\\n` line ends, all of it or nothing."""
     write_file(path, lambda partial: partial.write_bytes(text.encode("utf-8")))
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder and its parents if they are not there.
+
+    Raises:
+        OutputError: it cannot be made.
+    """
+    with _as_output_error(path):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 @contextlib.contextmanager

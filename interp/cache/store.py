@@ -9,6 +9,7 @@ shard, 00 for one process.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from interp import files
 from interp.errors import CacheError, OutputError
-from interp.gpt.activations import ActivationCache
+from interp.gpt.activations import PRESETS, ActivationCache, cache_bytes
 from interp.gpt.checkpoint import model_hash
 from interp.gpt.model import HookedGPT
 
@@ -122,8 +123,7 @@ def write_cache(
         OutputError: the folder cannot be written or holds something that is not a cache.
     """
     folder = Path(folder)
-    if folder.exists() and not _is_ours(folder):
-        raise OutputError(f"{folder} holds something that is not a cache; choose another --out")
+    check_output(folder, cache_bytes_of(model, tokens, names))
     was_training = model.training
     model.eval()
     shards = []
@@ -149,6 +149,30 @@ def write_cache(
     finally:
         model.train(was_training)
     return CacheStore(folder, manifest)
+
+
+def cache_bytes_of(model: HookedGPT, tokens: Int[Tensor, "sequences pos"], names: str) -> int:
+    """Returns about how many bytes `write_cache` will write; 0 if `names` is not a preset."""
+    n, n_pos = tokens.shape
+    size = model.embed.W_E.element_size()
+    return cache_bytes(model.config, n, n_pos, names, size) if names in PRESETS else 0
+
+
+def check_output(folder: Path, n_bytes: int) -> None:
+    """Checks, before anything is computed, that a cache of `n_bytes` can be written to `folder`.
+
+    Raises:
+        OutputError: it holds something that is not a cache, cannot be written, or is too small.
+    """
+    if folder.exists() and not _is_ours(folder):
+        raise OutputError(f"{folder} holds something that is not a cache; choose another --out")
+    files.make_folder(folder.parent)
+    free = shutil.disk_usage(folder.parent).free
+    if free < n_bytes:
+        raise OutputError(
+            f"cannot write {folder}: about {n_bytes / 1e6:.0f} MB are needed and {free / 1e6:.0f} "
+            "MB are free; cache fewer sequences, or choose another --out"
+        )
 
 
 def _write_shard(

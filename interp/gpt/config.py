@@ -31,7 +31,8 @@ class StrictModel(BaseModel):
 
 
 def _one_line(error: ValidationError, cls: type[BaseModel], where: str) -> str:
-    first = error.errors()[0]
+    # A misspelt key is the reason for a missing one, so it is named first.
+    first = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     path = ".".join(str(part) for part in first["loc"])
     prefix = f"{where}: " if where else ""
     if first["type"] == "extra_forbidden":

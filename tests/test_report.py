@@ -1,0 +1,197 @@
+"""Figures and the page: what is written, that it can be read back, that it is safe and the same."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+from interp.report import figures
+from interp.training.history import HistoryRow
+
+HOSTILE = '</script><img src=x onerror="alert(1)">\u2028\'"&\U0001f600\u05d0'
+
+
+def hostile_model() -> interp.HookedGPT:
+    tokenizer = interp.CharTokenizer.from_text(HOSTILE + "$ \n")
+    cfg = interp.GPTConfig(n_layers=2, n_heads=3, d_model=12, n_ctx=48, d_vocab=len(tokenizer))
+    return interp.HookedGPT(cfg, tokenizer, seed=3).eval()
+
+
+def results(model: interp.HookedGPT, text: str) -> list[interp.Result]:
+    with torch.no_grad():
+        _, cache = model.run_with_cache(text)
+    return [
+        interp.logit_lens(model, cache),
+        interp.attention_patterns(model, cache),
+        interp.logit_attribution(model, cache, by="block"),
+        interp.logit_attribution(model, cache, by="head"),
+    ]
+
+
+def history() -> list[HistoryRow]:
+    return [
+        HistoryRow(step=s, tokens=9 * s, learning_rate=1e-3, train_loss=3 - s / 100,
+                   validation_loss=3.1 - s / 100, grad_norm=1.0, seconds=s / 10)
+        for s in (50, 100)
+    ]  # fmt: skip
+
+
+def write(folder: Path, title: str = HOSTILE) -> Path:
+    model = hostile_model()
+    return interp.write_report(
+        folder, model, results(model, HOSTILE), title=title, history=history(), sample=HOSTILE
+    )
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("report") / "r")
+
+
+def test_everything_is_there(page: Path) -> None:
+    names = {p.stem for p in (page.parent / "figures").iterdir()}
+    assert names == {
+        "loss", "attention", "logit-lens", "contributions-by-block", "contributions-by-head",
+        "contributions-by-block-at-one-position", "contributions-by-head-at-one-position",
+    }  # fmt: skip
+    for name in names:
+        assert (page.parent / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "<svg" in (page.parent / "figures" / f"{name}.svg").read_text()
+    assert len(list((page.parent / "tables").glob("*.csv"))) == 4
+
+
+def test_hostile_text_is_shown_not_run(page: Path) -> None:
+    html = page.read_text(encoding="utf-8")
+    assert "<img src=x" not in html
+    assert html.count("</script>") == 1
+    assert "&lt;/script&gt;&lt;img src=x onerror=&#34;alert(1)&#34;&gt;" in html
+
+
+def test_no_address_in_the_page(page: Path) -> None:
+    html = page.read_text(encoding="utf-8")
+    assert not re.search(r"https?://|(src|href)=.?//|@import|url\(", html)
+    assert "default-src 'none'" in html
+
+
+@pytest.mark.parametrize("name", ["report.html", "results.json"])
+def test_numbers_read_back_are_the_results(page: Path, name: str) -> None:
+    model = hostile_model()
+    read = interp.read_report(page.parent / name)
+    assert read["title"] == HOSTILE
+    for given, back in zip(results(model, HOSTILE), read["results"], strict=True):
+        assert type(given) is type(back)
+        assert given.provenance == back.provenance
+        for array in given.AXES:
+            np.testing.assert_array_equal(getattr(given, array), getattr(back, array))
+
+
+def test_same_inputs_same_bytes(page: Path, tmp_path: Path) -> None:
+    again = write(tmp_path / "r")
+    for path in sorted(page.parent.rglob("*")):
+        if path.is_file():
+            other = again.parent / path.relative_to(page.parent)
+            assert path.read_bytes() == other.read_bytes(), path.name
+
+
+def test_another_report_or_other_files_are_not_overwritten(page: Path, tmp_path: Path) -> None:
+    before = page.read_bytes()
+    with pytest.raises(interp.OutputError, match="already holds the report of"):
+        write(page.parent, "another")
+    assert page.read_bytes() == before
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(interp.OutputError, match="not a report"):
+        write(tmp_path)
+    with pytest.raises(interp.OutputError, match="is a file"):
+        write(tmp_path / "thesis.txt")
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_results_of_two_models_are_refused(tmp_path: Path) -> None:
+    model, other = hostile_model(), hostile_model()
+    with torch.no_grad():
+        other.embed.W_E.add_(1)
+    both = results(model, HOSTILE)[:1] + results(other, HOSTILE)[:1]
+    with pytest.raises(interp.ConfigError, match="all of one model"):
+        interp.write_report(tmp_path / "r", model, both)
+    with pytest.raises(interp.ConfigError):
+        interp.write_report(tmp_path / "r", model, [])
+
+
+def test_not_a_report(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text("<p>hello</p>")
+    (tmp_path / "b.json").write_text("[1]")
+    for name in ("a.html", "b.json", "missing.html"):
+        with pytest.raises(interp.CheckpointError, match="not a report"):
+            interp.read_report(tmp_path / name)
+
+
+def test_a_contribution_map_draws_the_values_symmetric_about_zero() -> None:
+    parts = results(hostile_model(), HOSTILE)[2]
+    assert isinstance(parts, interp.LogitAttribution)
+    image = figures.contribution_map(parts).axes[0].images[0]
+    np.testing.assert_array_equal(np.asarray(image.get_array()), parts.values[:, 0])
+    low, high = image.get_clim()
+    assert low == -high == -np.abs(parts.values[:, 0]).max()
+
+
+def test_bars_draw_the_values_at_the_position() -> None:
+    parts = results(hostile_model(), HOSTILE)[3]
+    assert isinstance(parts, interp.LogitAttribution)
+    bars = figures.contribution_bars(parts, pos=4).axes[0].patches
+    drawn = [bar.get_width() for bar in bars]
+    np.testing.assert_array_equal(np.array(drawn, dtype=np.float32), parts.values[:, 0, 4])
+
+
+def test_an_attention_grid_leaves_the_masked_half_empty() -> None:
+    patterns = results(hostile_model(), HOSTILE)[1]
+    assert isinstance(patterns, interp.AttentionPatterns)
+    grid = [axes for axes in figures.attention_grid(patterns).axes if axes.images][:6]
+    assert [axes.get_title() for axes in grid] == [f"L{i}.H{h}" for i in range(2) for h in range(3)]
+    hidden = np.ma.getmaskarray(grid[4].images[0].get_array())
+    np.testing.assert_array_equal(hidden, np.triu(np.ones_like(hidden), k=1))
+
+
+def test_drawing_leaves_global_settings_alone() -> None:
+    import matplotlib as mpl
+
+    before = dict(mpl.rcParams)
+    figures.png(figures.loss_curve(history()), 50)
+    assert dict(mpl.rcParams) == before
+    with pytest.raises(interp.ConfigError, match="no training history"):
+        figures.loss_curve([])
+
+
+def test_kill_while_writing_leaves_no_half_file(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2]); from pathlib import Path; import test_report\n"
+        "while True: test_report.write(Path(sys.argv[1]) / 'r'); print('written', flush=True)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)],
+        stdout=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    target = tmp_path / "r" / "figures" / "attention.png"
+    first = target.stat().st_mtime_ns
+    deadline = time.monotonic() + 60
+    while target.stat().st_mtime_ns == first and time.monotonic() < deadline:
+        pass  # until the second report is half way
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+    assert interp.read_report(tmp_path / "r" / "report.html")["results"]
+    assert interp.read_report(tmp_path / "r" / "results.json")["results"]
+    for image in (tmp_path / "r" / "figures").glob("*.png"):
+        if not image.name.startswith("."):
+            assert image.read_bytes().endswith(b"IEND\xaeB`\x82")
