@@ -89,7 +89,12 @@ def write_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(old, ignore_errors=True)
             if path.exists():
                 os.replace(path, old)
-            os.replace(partial, path)
+            try:
+                os.replace(partial, path)
+            except BaseException:
+                if old.exists():
+                    os.replace(old, path)
+                raise
             shutil.rmtree(old, ignore_errors=True)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)

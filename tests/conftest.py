@@ -12,10 +12,7 @@ from jaxtyping import install_import_hook
 type_checked = beartype(
     conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({Self: object}))
 )
-# Off while `PerHead` in interp.gpt.layers gives queries and a longer past of keys one axis name.
-CHECK_SIGNATURES = False
-if CHECK_SIGNATURES:
-    install_import_hook("interp", f"{__name__}.type_checked")
+install_import_hook("interp", f"{__name__}.type_checked")
 
 from interp import CharTokenizer, GPTConfig, HookedGPT  # noqa: E402  # after the import hook
 
@@ -43,7 +40,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 def assert_close(given: Tensor, expected: Tensor, said: str = "") -> None:
     """Compares within 1e-5 (float32) or 1e-12 (float64) of the largest finite number, or of 1."""
-    finite = expected[expected.isfinite()].abs()
+    finite = expected.detach()[expected.isfinite()].abs()
     size = max(1.0, float(finite.max())) if finite.numel() else 1.0
     torch.testing.assert_close(
         given, expected, atol=size * TOLERANCE[expected.dtype], rtol=0,

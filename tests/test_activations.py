@@ -102,7 +102,7 @@ def test_an_absent_activation_is_refused_with_the_nearest_name():
 def test_a_preset_keeps_what_it_says():
     model = random_model()
     _, attention = model.run_with_cache("abc", names_filter="attention")
-    assert {name.rsplit(".", 1)[-1] for name in attention.keys()} == {
+    assert {name.rsplit(".", 1)[-1] for name in attention} == {
         "hook_q", "hook_k", "hook_v", "hook_z", "hook_attn_scores", "hook_pattern",
     }  # fmt: skip
     _, residual = model.run_with_cache("abc", names_filter="residual")
@@ -181,7 +181,7 @@ def test_a_cache_under_somebodys_hook_holds_what_that_run_had(preset, name):
     with model.hooks([(name, lambda x, hook: x * 0.5)]):
         _, cache = model.run_with_cache(tokens, names_filter=preset)
         _, recorded = model.run_with_cache(tokens, names_filter=everything)
-    for key in cache.keys():
+    for key in cache:
         assert_close(cache[key], recorded[key], key)
     with pytest.raises(CacheError):
         cache["result", 0]
@@ -195,7 +195,7 @@ def test_a_cache_of_scaled_attention_holds_what_that_run_had():
     with model.attn_scaled_by(3):
         _, cache = model.run_with_cache(tokens)
         _, recorded = model.run_with_cache(tokens, names_filter=everything)
-    for key in cache.keys():
+    for key in cache:
         assert_close(cache[key], recorded[key], key)
 
 
@@ -295,7 +295,7 @@ def test_cached_gradients_are_autograds(variant, grad):
     with torch.set_grad_enabled(grad):
         loss, cache = model.run_with_cache(tokens, **WITH_GRADIENTS)
     assert_close(loss.detach(), model(tokens, "loss").detach())
-    names = [name for name in cache.keys() if not name.endswith("_grad")]
+    names = [name for name in cache if not name.endswith("_grad")]
     assert len(names) > 20
     assert wrong_gradients(model, tokens, cache, names) == []
     assert all(p.grad is None for p in model.parameters())

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from helpers_analysis import random_model, random_tokens
+from conftest import random_model, random_tokens
 
 from interp import HookedGPT, OutputError, write_cache
 from interp.files import sha256, write_file, write_folder, write_text

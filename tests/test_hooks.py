@@ -155,9 +155,7 @@ def test_a_return_of_the_wrong_kind_is_refused(hook, said):
         lambda model, tokens, name: model.add_hook(name, in_place),
         lambda model, tokens, name: model.add_perma_hook(name, in_place),
         lambda model, tokens, name: model.run_with_cache(tokens, names_filter=name),
-        lambda model, tokens, name: model.run_with_cache(
-            tokens, names_filter=["hook_embed", name]
-        ),
+        lambda model, tokens, name: model.run_with_cache(tokens, names_filter=["hook_embed", name]),
     ],
     ids=["hooks", "bwd", "run_with_hooks", "add_hook", "add_perma_hook", "cache", "cache_list"],
 )

@@ -10,7 +10,13 @@ from conftest import N_CTX, VARIANTS, assert_close, random_model, random_tokens,
 from torch.nn import functional as F
 
 from interp import (
-    CharTokenizer, ConfigError, GPTConfig, HookedGPT, TokenError, from_reference, hook_shapes,
+    CharTokenizer,
+    ConfigError,
+    GPTConfig,
+    HookedGPT,
+    TokenError,
+    from_reference,
+    hook_shapes,
     to_reference,
 )  # fmt: skip
 from interp.gpt import layers
@@ -125,7 +131,8 @@ def test_changing_a_token_leaves_all_earlier_logits_bitwise_the_same(variant, wa
     def run(tokens):
         if way == "fused":
             return model(tokens)
-        return model.run_with_cache(tokens, names_filter=everything if way != "pattern" else None)[0]
+        names = everything if way == "everything" else None
+        return model.run_with_cache(tokens, names_filter=names)[0]
 
     tokens = random_tokens(model)
     logits = run(tokens)

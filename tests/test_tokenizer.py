@@ -97,4 +97,4 @@ def test_other_json_is_not_a_vocabulary(text):
 
 
 def test_white_space_can_be_made_visible():
-    assert "".join(map(visible, "a \n\t")) == "a␠⏎⇥"
+    assert "".join(map(visible, "a \n\t")) == "a␣⏎⇥"

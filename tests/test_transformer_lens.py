@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import VARIANTS, random_model, random_tokens, variant_id
+from conftest import VARIANTS, assert_close, random_model, random_tokens, variant_id
 from transformer_lens import patching
 from transformer_lens.head_detector import detect_head
 from transformer_lens.model_protocol import TransformerLensModelWithWeights
@@ -138,9 +138,7 @@ def test_the_full_decomposition_sums_to_the_stream(variant, preset, expand_neuro
     _, _, cache = cached(preset, **variant)
     parts = cache.get_full_resid_decomposition(expand_neurons=expand_neurons)
     close(parts.sum(0), cache["resid_post", -1])
-    before = cache.get_full_resid_decomposition(
-        1, mlp_input=True, expand_neurons=expand_neurons
-    )
+    before = cache.get_full_resid_decomposition(1, mlp_input=True, expand_neurons=expand_neurons)
     close(before.sum(0), cache["resid_pre", 1] + cache["attn_out", 1])
 
 
@@ -191,10 +189,11 @@ def test_logit_attributions_take_positions_and_sequences(final_norm):
     assert torch.equal(model.tokens_to_residual_directions(2), model.W_U[:, 2])
 
 
-def test_the_last_row_of_the_logit_lens_is_the_logits():
+def test_the_logit_lens_reads_the_stream_at_each_layer():
     model, logits, cache = cached()
     lens = cache.logit_lens()
-    rows = lens if isinstance(lens, torch.Tensor) else lens.logits
-    close(rows[-1].to(logits), logits)
-    stream = cache["resid_pre", 1]
-    close(rows[1].to(logits), model.ln_final.read(stream) @ model.W_U + model.b_U)
+    assert lens.labels == ["0_pre", "1_pre", "final_post"]
+    rows = lens.readout.values  # at the last position
+    assert_close(rows[-1], logits[:, -1])
+    stream = model.ln_final.read(cache["resid_pre", 1][:, -1])
+    assert_close(rows[1], stream @ model.W_U + model.b_U)

@@ -62,6 +62,9 @@ class CacheStore:
             raise CacheError(f"{path} is damaged: {error}") from error
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise CacheError(f"{path} is not of the format {FORMAT!r}")
+        missing = [key for key in ("model", "rebuilds", "shards") if key not in manifest]
+        if missing:
+            raise CacheError(f"{path} is damaged: it lacks {missing[0]!r}")
         return cls(folder, manifest)
 
     def __len__(self) -> int:
@@ -96,7 +99,8 @@ class CacheStore:
                 raise CacheError(f"{path} is missing or damaged: {error}") from error
             tokens = values.pop(TOKENS)
             rebuilds = bool(self.manifest["rebuilds"])
-            yield ActivationCache(values, model, tokens=tokens, rebuilds=rebuilds)
+            in_order = {name: values[name] for name in model.hook_dict if name in values}
+            yield ActivationCache(in_order, model, tokens=tokens, rebuilds=rebuilds)
 
 
 @torch.no_grad()
@@ -197,7 +201,8 @@ def _is_ours(folder: Path) -> bool:
     if folder.is_dir() and not any(folder.iterdir()):
         return True
     try:
-        CacheStore.open(folder)
+        manifest = CacheStore.open(folder).manifest
     except CacheError:
         return False
-    return True
+    known = {MANIFEST, *(shard["file"] for shard in manifest["shards"])}
+    return all(path.name in known for path in folder.iterdir())

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interp.errors import CacheError, nearest
 from interp.gpt.config import GPTConfig
-from interp.hooks import TLActivationCache, get_act_name
+from interp.hooks import Slice, TLActivationCache, get_act_name
 
 if TYPE_CHECKING:
     from interp.gpt.model import HookedGPT
@@ -87,14 +87,15 @@ def cache_bytes(
         >>> from interp import GPTConfig, cache_bytes
         >>> cfg = GPTConfig(n_layers=4, n_heads=4, d_model=128, n_ctx=128, d_vocab=65)
         >>> cache_bytes(cfg, batch=1, pos=128, names="contributions") // 1024
-        1710
+        1701
     """
     shapes = hook_shapes(cfg, batch, pos)
     numbers = 0
     for name in preset_names(names, list(shapes)):
         # One row of position embeddings serves the whole batch; neighbouring blocks share a stream.
         shape = shapes[name] if name != "hook_pos_embed" else shapes[name][1:]
-        if not (name.endswith("resid_pre") and name != "blocks.0.hook_resid_pre"):
+        first = name == "blocks.0.hook_resid_pre" and cfg.positional
+        if first or not name.endswith("resid_pre"):
             numbers += int(torch.Size(shape).numel())
     return numbers * bytes_per_number
 
@@ -218,12 +219,16 @@ class ActivationCache(TLActivationCache):
 
     def _like(self, values: Mapping[str, Tensor], has_batch_dim: bool) -> ActivationCache:
         new = ActivationCache(values, self.model, has_batch_dim, rebuilds=self.rebuilds)
-        new.tokens = self.tokens
         new._weights = self._weights
         return new
 
+    def _check_all_unedited(self) -> None:
+        for name in self.cache_dict:
+            self[name]
+
     def to(self, device: str | torch.device) -> ActivationCache:
         """Returns this cache with its tensors moved to `device` (the model stays where it is)."""
+        self._check_all_unedited()
         self.cache_dict = {name: value.to(device) for name, value in self.cache_dict.items()}
         self._versions = {name: value._version for name, value in self.cache_dict.items()}
         return self
@@ -234,6 +239,7 @@ class ActivationCache(TLActivationCache):
         Raises:
             CacheError: the batch holds more than one sequence.
         """
+        self._check_all_unedited()
         if self.has_batch_dim:
             if any(value.shape[0] != 1 for value in self.cache_dict.values()):
                 size = max(value.shape[0] for value in self.cache_dict.values())
@@ -245,8 +251,12 @@ class ActivationCache(TLActivationCache):
 
     def apply_slice_to_batch_dim(self, batch_slice: Any) -> ActivationCache:
         """Returns a new cache of some of the sequences."""
+        self._check_all_unedited()
         sliced = super().apply_slice_to_batch_dim(batch_slice)
-        return self._like(sliced.cache_dict, sliced.has_batch_dim)
+        new = self._like(sliced.cache_dict, sliced.has_batch_dim)
+        if self.tokens is not None:
+            new.tokens = Slice.unwrap(batch_slice).apply(self.tokens)
+        return new
 
     def apply_ln_to_stack(
         self,
@@ -259,10 +269,10 @@ class ActivationCache(TLActivationCache):
         """As TransformerLens's; without a final LayerNorm, the stack into the unembedding as is."""
         is_final = layer is None or layer in (-1, self.model.cfg.n_layers)
         if is_final and not self.model.config.final_norm:
-            return residual_stack
-        out = super().apply_ln_to_stack(residual_stack, layer, mlp_input, *args, **kwargs)
-        assert isinstance(out, Tensor)
-        return out
+            if kwargs.get("batch_slice") is None or not kwargs.get("has_batch_dim", True):
+                return residual_stack
+            return _tensor(Slice.unwrap(kwargs["batch_slice"]).apply(residual_stack, dim=1))
+        return _tensor(super().apply_ln_to_stack(residual_stack, layer, mlp_input, *args, **kwargs))
 
     def logit_attrs(self, residual_stack: Tensor, tokens: Any, incorrect_tokens: Any = None,
                     *args: Any, **kwargs: Any) -> Tensor:  # fmt: skip
@@ -273,14 +283,11 @@ class ActivationCache(TLActivationCache):
         """
         with self.model.gain_in_directions():
             out = super().logit_attrs(residual_stack, tokens, incorrect_tokens, *args, **kwargs)
-        assert isinstance(out, Tensor)
-        return out
+        return _tensor(out)
 
     def _rebuild(self, name: str) -> Tensor:
-        if name == "hook_logits":
-            return self.model.unembed_residual(self["resid_post", -1])
         if name.startswith("ln_final."):
-            return _normalised(self["resid_post", -1], self["ln_final.hook_scale"])
+            return _normalised(self._stream(len(self.model.blocks)), self["ln_final.hook_scale"])
         _, index, part = name.split(".", 2)
         return self._rebuild_in_block(int(index), part)
 
@@ -334,6 +341,11 @@ class ActivationCache(TLActivationCache):
 
     def _unbatched(self, x: Tensor) -> Tensor:
         return x if self.has_batch_dim else x[0]
+
+
+def _tensor(value: object) -> Tensor:
+    assert isinstance(value, Tensor)
+    return value
 
 
 def _normalised(x: Tensor, scale: Tensor) -> Tensor:

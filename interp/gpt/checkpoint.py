@@ -32,7 +32,9 @@ def save_pretrained(model: HookedGPT, folder: str | Path) -> None:
     folder = Path(folder)
     config = {"format": FORMAT, **model.config.model_dump()}
     files.write_text(folder / CONFIG, json.dumps(config, indent=1) + "\n")
-    if model.tokenizer is not None:
+    if model.tokenizer is None:
+        (folder / TOKENIZER).unlink(missing_ok=True)
+    else:
         files.write_text(folder / TOKENIZER, model.tokenizer.to_json())
     save_weights(model, folder / WEIGHTS)
 
@@ -59,7 +61,11 @@ def from_pretrained(folder: str | Path, device: str | torch.device = "cpu") -> H
             "is not a model folder: it has no config.json" if folder.is_dir() else "does not exist"
         )
         raise CheckpointError(f"{folder} {what}; train one with: interp train RECIPE")
-    model = HookedGPT(_read_config(folder / CONFIG), _read_tokenizer(folder / TOKENIZER))
+    config, tokenizer = _read_config(folder / CONFIG), _read_tokenizer(folder / TOKENIZER)
+    try:
+        model = HookedGPT(config, tokenizer)
+    except ConfigError as error:
+        raise CheckpointError(f"{folder} does not fit together: {error}") from error
     load_weights(model, folder / WEIGHTS)
     return model.to(device).eval()
 

@@ -74,7 +74,7 @@ def stream(
         )
     generator = torch.Generator(device=model.device).manual_seed(seed)
     n_ctx, was_training = model.config.n_ctx, model.training
-    use_past = use_past and not model.is_edited
+    use_past = use_past and not model.is_edited and len(model.blocks) > 0
     model.eval()
     try:
         past = [PastKeys() for _ in model.blocks] if use_past else None

@@ -32,8 +32,9 @@ SCORES_IN_CACHE = 2**18  # numbers; 1 MB in float32
 
 Residual = Float[Tensor, "batch pos d_model"]
 PerHead = Float[Tensor, "batch pos head d_head"]
+PerKey = Float[Tensor, "batch key head d_head"]
 Maps = Float[Tensor, "batch head pos key"]
-KeysValues = tuple[PerHead, PerHead]
+KeysValues = tuple[PerKey, PerKey]
 
 
 def _weight(*shape: int) -> nn.Parameter:
@@ -92,7 +93,7 @@ class Attention(nn.Module):
         self.hook_attn_scores, self.hook_pattern = HookPoint(), HookPoint()
         self.hook_z, self.hook_result = HookPoint(), HookPoint()
 
-    def forward(self, q: PerHead, k: PerHead, v: PerHead) -> Residual:
+    def forward(self, q: PerHead, k: PerKey, v: PerKey) -> Residual:
         z = self.hook_z(self.attend(self.hook_q(q), self.hook_k(k), self.hook_v(v)))
         if self.hook_result.watched:
             out = self.hook_result(self.results(z)).sum(2) + self.b_O
@@ -102,7 +103,7 @@ class Attention(nn.Module):
             out = out + self.b_O
         return F.dropout(out, self.p_drop, self.training)
 
-    def attend(self, q: PerHead, k: PerHead, v: PerHead) -> PerHead:
+    def attend(self, q: PerHead, k: PerKey, v: PerKey) -> PerHead:
         """Returns z. Scores and pattern are written out where a hook looks at them, or else fused.
 
         All ways compute the same function; `tests/test_model.py` holds them to each other.
@@ -117,7 +118,7 @@ class Attention(nn.Module):
         ):
             return self.attend_in_pieces(q, k, v)
         if self.hook_attn_scores.watched or self.hook_pattern.watched:
-            scores = self.hook_attn_scores(self.scores(q, k))
+            scores = self.hook_attn_scores(self.scores(q, k, self.multiplier))
             pattern = self.hook_pattern(scores.softmax(-1))
             return self.mix(F.dropout(pattern, p_drop, self.training), v)
         q, k, v = (
@@ -128,7 +129,7 @@ class Attention(nn.Module):
         z = fused_attention(q, k, v, p_drop, 1 / self.attn_scale)
         return rearrange(z, "batch head pos d_head -> batch pos head d_head")
 
-    def attend_in_pieces(self, q: PerHead, k: PerHead, v: PerHead) -> PerHead:
+    def attend_in_pieces(self, q: PerHead, k: PerKey, v: PerKey) -> PerHead:
         """Returns z and records the pattern, a few sequences at a time.
 
         The scores of a piece fit in a processor's cache: 0.7 of the time of all at once (measured).
@@ -139,23 +140,24 @@ class Attention(nn.Module):
         size = max(1, SCORES_IN_CACHE // pattern[0].numel())
         for i in range(0, batch, size):
             piece = slice(i, i + size)
-            torch.softmax(self.scores(q[piece], k[piece]), -1, out=pattern[piece])
+            scores = self.scores(q[piece], k[piece], self.multiplier)
+            torch.softmax(scores, -1, out=pattern[piece])
             z[piece] = self.mix(pattern[piece], v[piece])
         self.hook_pattern(pattern)
         return z
 
-    def scores(self, q: PerHead, k: PerHead) -> Maps:
-        """Returns q·k / attn_scale, −inf where a query would see a later position."""
+    def scores(self, q: PerHead, k: PerKey, multiplier: Tensor | None = None) -> Maps:
+        """Returns q·k · multiplier / attn_scale, −inf where a query would see a later position."""
         q = rearrange(q, "batch pos head d_head -> batch head pos d_head")
         k = rearrange(k, "batch key head d_head -> batch head d_head key")
         q = q / self.attn_scale
-        if self.multiplier is not None:
-            q = q * self.multiplier[:, None, None].to(q.dtype)
+        if multiplier is not None:
+            q = q * multiplier[:, None, None].to(q.dtype)
         n_pos, n_key = q.shape[2], k.shape[3]
         visible = self.mask[n_key - n_pos : n_key, :n_key]
         return (q @ k).masked_fill_(~visible, -torch.inf)
 
-    def mix(self, pattern: Maps, v: PerHead) -> PerHead:
+    def mix(self, pattern: Maps, v: PerKey) -> PerHead:
         """Returns the values averaged by the pattern."""
         v = rearrange(v, "batch key head d_head -> batch head key d_head")
         return rearrange(pattern @ v, "batch head pos d_head -> batch pos head d_head")
@@ -257,6 +259,8 @@ class PastKeys:
 class Block(nn.Module):
     """x = x + attn(ln1(x)); x = x + mlp(ln2(x))."""
 
+    hook_out_is_single_residual_stream = True  # TransformerLens's logit lens asks
+
     def __init__(self, cfg: GPTConfig) -> None:
         super().__init__()
         self.n_heads = cfg.n_heads
@@ -280,18 +284,24 @@ class Block(nn.Module):
 
     def queries_keys_values(
         self, x: Residual, past: PastKeys | None
-    ) -> tuple[PerHead, PerHead, PerHead]:
+    ) -> tuple[PerHead, PerKey, PerKey]:
         """Returns what attention reads from the residual stream.
 
         Where `hook_q_input`, `hook_k_input` or `hook_v_input` is in use, each head gets its own
         copy of the stream there, normalised on its own, so that a path into one head can be cut.
+        What an edit of the copy changes is added to what the shared path gives, so that hooks on
+        `ln1` keep their effect beside it.
         """
         qkv = list(self.attn.project(self.ln1(x)))
         for i, letter in enumerate("QKV"):
             point: HookPoint = getattr(self, f"hook_{letter.lower()}_input")
             if point.watched:
                 copies = repeat(x, "batch pos d -> batch pos head d", head=self.n_heads)
-                qkv[i] = self.attn.project_one(self.ln1.read(point(copies)), letter)
+                read = point(copies)
+                if point.edited:
+                    before = self.attn.project_one(self.ln1.read(copies), letter)
+                    after = self.attn.project_one(self.ln1.read(read), letter)
+                    qkv[i] = qkv[i] + (after - before)
         q, k, v = qkv
         return (q, k, v) if past is None else (q, *past.extend(k, v))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Self
@@ -208,26 +208,39 @@ class HookedGPT(HookedModule):
         plain = pos_slice is None and not incl_bwd and not forward and not self._altered
         names, rebuilds = self._names_to_keep(names_filter, plain)
         kept: dict[str, Tensor] = {}
-        live: dict[str, Tensor] = {}
 
         def keep(name: str, value: Tensor) -> None:
-            if incl_bwd and value.requires_grad:
-                live[name] = value
             kept[name] = _own_memory(_slice_pos(value.detach(), name, pos_slice), whole=rebuilds)
 
-        with self.recording(names, keep), torch.enable_grad() if incl_bwd else nullcontext():
-            out = self(input if tokens is None else tokens, return_type, **forward)
-        if incl_bwd:
-            grads = torch.autograd.grad(out, list(live.values()), allow_unused=True)
-            for name, grad in zip(live, grads, strict=True):
-                if grad is not None:
-                    kept[f"{name}_grad"] = _slice_pos(grad, name, pos_slice)
+        given = input if tokens is None else tokens
+        with self.recording(names, keep):
+            if incl_bwd:
+                out, grads = self._loss_and_gradients(given, names, **forward)
+                kept |= {f"{name}_grad": _slice_pos(g, name, pos_slice) for name, g in grads}
+            else:
+                out = self(given, return_type, **forward)
         if device is not None:
             kept = {name: value.to(device) for name, value in kept.items()}
         cache = ActivationCache(kept, self, tokens=tokens, rebuilds=rebuilds)
         if remove_batch_dim:
             cache.remove_batch_dim()
         return out, (cache if return_cache_object else dict(cache.cache_dict))
+
+    def _loss_and_gradients(
+        self, input: Input, names: Sequence[str], **forward: Any
+    ) -> tuple[Tensor, list[tuple[str, Tensor]]]:
+        """The loss, and its gradient to each named activation that it depends on."""
+        live: dict[str, Tensor] = {}
+
+        def look(value: Tensor, hook: HookPoint) -> None:  # at the private copy that goes on
+            live[str(hook.name)] = value
+
+        with torch.enable_grad(), self.hooks([(name, look) for name in names]):
+            loss = self(input, "loss", **forward)
+        reached = {name: value for name, value in live.items() if value.requires_grad}
+        grads = torch.autograd.grad(loss, list(reached.values()), allow_unused=True)
+        found = zip(reached, grads, strict=True)
+        return loss, [(name, grad) for name, grad in found if grad is not None]
 
     def _names_to_keep(self, names: NamesFilter, plain: bool) -> tuple[list[str], bool]:
         if isinstance(names, str) and names not in PRESETS and "hook_" not in names:
@@ -238,7 +251,8 @@ class HookedGPT(HookedModule):
         if plain and (wants_all or names == "contributions"):
             return preset_names(str(names or "all"), list(self.hook_dict)), True
         if wants_all:
-            return [name for name in self.hook_dict if not is_expanded(name)], False
+            points = self.hook_dict.items()
+            return [name for name, p in points if not is_expanded(name) or p.edited], False
         if isinstance(names, str) and names in PRESETS:
             return preset_names(names, list(self.hook_dict)), False
         return self.resolve_names(names), False
@@ -300,7 +314,7 @@ class HookedGPT(HookedModule):
                 f"token ids run from {int(tokens.min())} to {int(tokens.max())}, "
                 f"outside 0 … {self.config.d_vocab - 1}"
             )
-        return tokens.to(self.device)
+        return tokens.to(self.device, torch.long)
 
     def _encode(self, texts: list[str]) -> Tensor:
         if self.tokenizer is None:

@@ -45,8 +45,11 @@ def read_history(path: Path) -> list[HistoryRow]:
     """
     try:
         with path.open(encoding="utf-8", newline="") as handle:
-            return [_row(values) for values in csv.DictReader(handle)]
-    except (OSError, KeyError, ValueError, TypeError) as error:
+            reader = csv.DictReader(handle)
+            if tuple(reader.fieldnames or ()) != COLUMNS:
+                raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
+            return [_row(values) for values in reader]
+    except (OSError, KeyError, ValueError, TypeError, csv.Error) as error:
         raise CheckpointError(f"{path} is not a training history: {error}") from error
 
 
@@ -69,7 +72,7 @@ def log_spaced_steps(steps: int, count: int) -> list[int]:
 
     Example:
         >>> log_spaced_steps(2000, 12)
-        [0, 1, 2, 4, 9, 20, 43, 93, 200, 431, 928, 2000]
+        [0, 1, 2, 5, 10, 21, 45, 96, 205, 437, 935, 2000]
     """
     if count == 0:
         return []

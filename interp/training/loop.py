@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Int
@@ -45,10 +46,8 @@ LOG_EVERY = 10
 STATE = "training_state"
 
 
-class Progress(Protocol):
-    """What the loop tells whoever shows progress."""
-
-    def __call__(self, step: int, steps: int, loss: float, rate: float, /) -> None: ...
+# What the loop tells whoever shows progress: step, steps, loss, tokens per second.
+Progress = Callable[[int, int, float, float], None]
 
 
 @dataclass
@@ -59,6 +58,7 @@ class _State:
     optimizer: torch.optim.Optimizer
     step: int = 0
     seconds: float = 0.0
+    losses: list[Tensor] = field(default_factory=list)  # since the last row, on the device
     rows: list[HistoryRow] = field(default_factory=list)
 
 
@@ -101,6 +101,8 @@ def train(
     run = _Run(recipe, corpus, folder, device)
     run.claim(fresh)
     state = run.resume()
+    if state.rows:
+        run.publish(state)  # a killed run may have left these behind its state
     with _global_state_untouched(device), _sigint() as interrupted:
         run.go(state, interrupted, progress)
     return state.model.eval()
@@ -124,12 +126,14 @@ class _Run:
         """Makes sure that the folder is ours to write, before any work is done."""
         identity = self._identity()
         path = self.folder / "recipe.toml"
+        if self.folder.is_file():
+            raise OutputError(f"cannot write {self.folder}: it is a file; choose another --out")
         if fresh:
             shutil.rmtree(self.folder / STATE, ignore_errors=True)
             shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
             (self.folder / "history.csv").unlink(missing_ok=True)
-        elif self.folder.is_file() or (self.folder.is_dir() and any(self.folder.iterdir())):
-            held = path.read_text(encoding="utf-8") if path.is_file() else ""
+        elif self.folder.is_dir() and any(map(_is_whole, self.folder.iterdir())):
+            held = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
             if held != identity:
                 what = "a different run" if held else "something that is not a training run"
                 raise OutputError(
@@ -162,12 +166,19 @@ class _Run:
         for old in (self.folder / STATE).glob("step-*"):
             if old != newest:
                 shutil.rmtree(old, ignore_errors=True)
+        self.publish(state)
+
+    def publish(self, state: _State) -> None:
+        """Writes the files that users read: the model and its history."""
         write_history(state.rows, self.folder / "history.csv")
         checkpoint.save_pretrained(state.model, self.folder)
 
+    def checkpoint_folder(self, step: int) -> Path:
+        return self.folder / "checkpoints" / f"step-{step:06d}"
+
     def save_checkpoint(self, state: _State) -> None:
         """Writes `checkpoints/step-…`, a model folder of its own."""
-        with files.write_folder(self.folder / "checkpoints" / f"step-{state.step:06d}") as partial:
+        with files.write_folder(self.checkpoint_folder(state.step)) as partial:
             checkpoint.save_pretrained(state.model, partial)
 
     # ---- the loop ------------------------------------------------------------------------
@@ -176,29 +187,29 @@ class _Run:
         """Trains from the state's step to the last."""
         s, n_ctx = self.settings, self.config.n_ctx
         wanted = set(log_spaced_steps(s.steps, s.checkpoints))
-        losses: list[Tensor] = []  # stay on the device until the next check
         norm = torch.zeros((), device=self.device)
         window_start, window_step = time.perf_counter(), state.step
-        if state.step == 0 and 0 in wanted:
+        if state.step in wanted and not self.checkpoint_folder(state.step).is_dir():
             self.save_checkpoint(state)
         while state.step < s.steps:
             started = time.perf_counter()
             loss, norm = self._step(state)
-            losses.append(loss)
+            state.losses.append(loss)
             state.step += 1
             done = state.step == s.steps
             stop = interrupted()
-            if state.step % LOG_EVERY == 0 or done or stop or state.step in wanted:
-                self._check_finite(losses, state)
+            evaluate = state.step % s.eval_every == 0 or done
+            if state.step % LOG_EVERY == 0 or evaluate or stop or state.step in wanted:
+                self._check_finite(state)
                 if progress is not None:
                     now = time.perf_counter()
                     rate = (state.step - window_step) * s.batch_size * n_ctx / (now - window_start)
                     window_start, window_step = now, state.step
-                    progress(state.step, s.steps, float(losses[-1]), rate)
+                    progress(state.step, s.steps, float(state.losses[-1]), rate)
             state.seconds += time.perf_counter() - started
-            if state.step % s.eval_every == 0 or done:
-                state.rows.append(self._row(state, losses, norm))
-                losses = []
+            if evaluate:
+                state.rows.append(self._row(state, norm))
+                state.losses = []
                 self.save(state)
             elif stop:
                 self.save(state)
@@ -221,7 +232,7 @@ class _Run:
                 state.step, s.learning_rate, s.min_learning_rate, s.warmup_steps, s.steps
             )
         if self.config.dropout > 0:
-            torch.manual_seed(self.recipe.seed * 1_000_003 + state.step)
+            torch.manual_seed(dropout_seed(self.recipe.seed, state.step))
         with self.autocast():
             loss = cross_entropy(model(batch[:, :-1]), batch[:, 1:])
         state.optimizer.zero_grad(set_to_none=True)
@@ -230,9 +241,8 @@ class _Run:
         state.optimizer.step()
         return loss.detach(), norm
 
-    def _check_finite(self, losses: list[Tensor], state: _State) -> None:
-        if not losses:
-            return
+    def _check_finite(self, state: _State) -> None:
+        losses = state.losses
         finite = torch.stack(losses).isfinite()
         if not bool(finite.all()):
             first = state.step - len(losses) + int((~finite).nonzero()[0]) + 1
@@ -243,7 +253,7 @@ class _Run:
                 f"{where}; lower learning_rate"
             )
 
-    def _row(self, state: _State, losses: list[Tensor], norm: Tensor) -> HistoryRow:
+    def _row(self, state: _State, norm: Tensor) -> HistoryRow:
         s = self.settings
         loss = validation_loss(state.model, self.validation_tokens)
         if not math.isfinite(loss):
@@ -252,7 +262,7 @@ class _Run:
             step=state.step,
             tokens=state.step * s.batch_size * self.config.n_ctx,
             learning_rate=float(state.optimizer.param_groups[0]["lr"]),
-            train_loss=float(torch.stack(losses).mean()),
+            train_loss=float(torch.stack(state.losses).mean()),
             validation_loss=loss,
             grad_norm=float(norm),
             seconds=round(state.seconds, 2),
@@ -334,7 +344,11 @@ def _save_state(state: _State, folder: Path) -> None:
         for key, value in state.optimizer.state[parameter].items()
     }
     files.write_file(folder / "optimizer.safetensors", lambda path: save_file(moments, path))
-    numbers = {"step": state.step, "seconds": state.seconds}
+    numbers = {
+        "step": state.step,
+        "seconds": state.seconds,
+        "losses": [float(loss) for loss in state.losses],
+    }
     files.write_text(folder / "state.json", json.dumps(numbers) + "\n")
 
 
@@ -353,7 +367,18 @@ def _load_state(state: _State, folder: Path) -> None:
                 value = moments[f"{name}/{key}"].to(parameter.device)
                 state.optimizer.state[parameter][key] = value
     state.step, state.seconds = int(numbers["step"]), float(numbers["seconds"])
+    state.losses = [torch.tensor(x, device=state.model.device) for x in numbers["losses"]]
     state.rows = read_history(folder / "history.csv")
+
+
+def _is_whole(path: Path) -> bool:
+    """False for what a killed run left under a temporary name."""
+    return not path.name.endswith(".partial")
+
+
+def dropout_seed(seed: int, step: int) -> int:
+    """Returns the seed of a step's dropout, a function of the recipe's seed and the step."""
+    return int(np.random.SeedSequence([seed, step, 1]).generate_state(1, np.uint64)[0] >> 1)
 
 
 @contextlib.contextmanager
