@@ -144,7 +144,9 @@ def test_generate_is_reproducible(trained: Shell) -> None:
     assert len(first[1]) == 6 + 40 + 1
 
 
-@pytest.mark.parametrize("command", [c.name or c.callback.__name__ for c in app.registered_commands])  # type: ignore[union-attr]
+@pytest.mark.parametrize(
+    "command", [c.name or c.callback.__name__ for c in app.registered_commands]
+)  # type: ignore[union-attr]
 def test_every_command_has_help_with_an_example(shell: Shell, command: str) -> None:
     status, out, _ = shell(command, "--help")
     assert status == 0
