@@ -13,7 +13,48 @@ import interp
 
 ROOT = Path(__file__).parent.parent
 ORDER = ["errors", "files", "hooks", "gpt", "training", "cache", "analysis", "report", "cli"]
-PUBLIC = ["ActivationCache", "AttentionPatterns", "CacheError", "CacheStore", "CharTokenizer", "CheckpointError", "CompletenessError", "ConfigError", "Corpus", "GPTConfig", "HookError", "HookedGPT", "InterpError", "LogitAttribution", "LogitLens", "NonFiniteLossError", "OutputError", "Provenance", "Recipe", "ReferenceGPT", "Result", "TextError", "TokenError", "TrainingError", "TrainingInterrupted", "attention_patterns", "cache_bytes", "from_reference", "generate", "hook_shapes", "load_corpus", "logit_attribution", "logit_lens", "model_hash", "read_report", "to_reference", "train", "validation_loss", "write_cache", "write_report"]
+PUBLIC = [
+    "ActivationCache",
+    "AttentionPatterns",
+    "CacheError",
+    "CacheStore",
+    "CharTokenizer",
+    "CheckpointError",
+    "CompletenessError",
+    "ConfigError",
+    "Corpus",
+    "GPTConfig",
+    "HookError",
+    "HookedGPT",
+    "InterpError",
+    "LogitAttribution",
+    "LogitLens",
+    "NonFiniteLossError",
+    "OutputError",
+    "Provenance",
+    "Recipe",
+    "ReferenceGPT",
+    "Result",
+    "TextError",
+    "TokenError",
+    "TrainingError",
+    "TrainingInterrupted",
+    "attention_patterns",
+    "cache_bytes",
+    "from_reference",
+    "generate",
+    "hook_shapes",
+    "load_corpus",
+    "logit_attribution",
+    "logit_lens",
+    "model_hash",
+    "read_report",
+    "to_reference",
+    "train",
+    "validation_loss",
+    "write_cache",
+    "write_report",
+]
 
 
 def modules() -> list[Path]:

@@ -108,7 +108,7 @@ def test_config_round_trips_through_its_dump(n_layers, n_heads, d_head, d_mlp, s
 
 
 def test_where_is_named_in_the_error():
-    with pytest.raises(ConfigError, match="^here: "):
+    with pytest.raises(ConfigError, match=r"^here: "):
         GPTConfig.parse({}, "here")
 
 

@@ -173,7 +173,8 @@ def test_drawing_leaves_global_settings_alone() -> None:
 
 def test_kill_while_writing_leaves_no_half_file(tmp_path: Path) -> None:
     code = (
-        "import sys; sys.path.insert(0, sys.argv[2]); from pathlib import Path; import test_report\n"
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from pathlib import Path; import test_report\n"
         "while True: test_report.write(Path(sys.argv[1]) / 'r'); print('written', flush=True)"
     )
     child = subprocess.Popen(

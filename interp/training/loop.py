@@ -331,7 +331,8 @@ def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        mkldnn = torch.backends.mkldnn.is_available()
+        return mkldnn and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # no public way to ask
     return False
 
 
