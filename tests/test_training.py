@@ -457,3 +457,17 @@ def test_killed_run_can_be_read_and_completed(tmp_path):
     names = [sorted(p.name for p in (place / "checkpoints").iterdir())
              for place in (folder, tmp_path / "alone")]  # fmt: skip
     assert names[0] == names[1]
+
+
+def test_finished_model_that_came_without_its_state_is_not_trained_again(tmp_path):
+    model = run(tmp_path)
+    shutil.rmtree(tmp_path / "training_state")
+    assert_same_weights(model, run(tmp_path, progress=raise_at(1)))
+
+
+def test_fresh_does_not_touch_a_folder_that_is_not_a_run(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "mine.pt").write_bytes(b"weeks")
+    with pytest.raises(OutputError, match="not a training run"):
+        run(tmp_path, fresh=True)
+    assert (tmp_path / "checkpoints" / "mine.pt").read_bytes() == b"weeks"

@@ -128,18 +128,22 @@ class _Run:
         path = self.folder / "recipe.toml"
         if self.folder.is_file():
             raise OutputError(f"cannot write {self.folder}: it is a file; choose another --out")
+        if self.folder.is_dir() and any(map(_is_whole, self.folder.iterdir())):
+            if not path.is_file():
+                raise OutputError(
+                    f"{self.folder} already holds something that is not a training run; "
+                    "choose another --out"
+                )
+            held = path.read_text(encoding="utf-8", errors="replace")
+            if held != identity and not fresh:
+                raise OutputError(
+                    f"{self.folder} already holds a different run; choose another --out, or give "
+                    "--fresh to replace it"
+                )
         if fresh:
             shutil.rmtree(self.folder / STATE, ignore_errors=True)
             shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
             (self.folder / "history.csv").unlink(missing_ok=True)
-        elif self.folder.is_dir() and any(map(_is_whole, self.folder.iterdir())):
-            held = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-            if held != identity:
-                what = "a different run" if held else "something that is not a training run"
-                raise OutputError(
-                    f"{self.folder} already holds {what}; choose another --out, or give --fresh "
-                    "to replace it"
-                )
         files.write_text(path, identity)
 
     def _identity(self) -> str:
@@ -148,14 +152,23 @@ class _Run:
         )
 
     def resume(self) -> _State:
-        """Returns the newest saved state, or a new one."""
+        """Returns the newest saved state, or a new one.
+
+        A finished run that came without its training state, as a shipped model does, is finished.
+        """
         model = HookedGPT(self.config, self.tokenizer, seed=self.recipe.seed).to(self.device)
         s = self.settings
         optimizer = make_optimizer(model, s.learning_rate, s.weight_decay, (s.beta1, s.beta2))
         state = _State(model, optimizer)
         saved = sorted((self.folder / STATE).glob("step-*"))
+        history = self.folder / "history.csv"
         if saved:
             _load_state(state, saved[-1])
+        elif history.is_file():
+            rows = read_history(history)
+            if rows and rows[-1].step == s.steps:
+                checkpoint.load_weights(model, self.folder / checkpoint.WEIGHTS)
+                state.step, state.rows = s.steps, rows
         return state
 
     def save(self, state: _State) -> None:
