@@ -129,6 +129,7 @@ def test_validation_covers_each_token_but_the_first_once(length, n_ctx, batch_si
 
 
 @pytest.mark.parametrize("length", [2, 16, 17, 18, 50])
+@torch.no_grad()
 def test_validation_loss_is_a_plain_mean_over_tokens(length):
     model = random_model(torch.float64)
     tokens = torch.randint(7, (length,), generator=torch.Generator().manual_seed(length))

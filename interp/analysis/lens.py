@@ -69,7 +69,9 @@ def logit_lens(model: HookedGPT, cache: ActivationCache) -> LogitLens:
     """
     tokens = tokens_of(model, cache)
     targets = tokens[:, 1:]
-    streams = {"embed": cache["resid_pre", 0] if model.blocks else cache["embed"]}
+    streams = {"embed": cache["embed"]}
+    if model.config.positional:
+        streams["embed"] = streams["embed"] + cache["pos_embed"]
     for layer in range(model.config.n_layers):
         if not model.config.attn_only:
             streams[f"L{layer}.attn"] = cache["resid_mid", layer]

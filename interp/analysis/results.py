@@ -106,7 +106,7 @@ class Result:
         }
 
     @classmethod
-    def from_document(cls, document: dict[str, Any]) -> Result:
+    def from_document(cls, document: Any) -> Result:
         """Returns the result that `to_document` wrote.
 
         Raises:

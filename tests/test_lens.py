@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from conftest import VARIANTS, random_model, random_tokens, variant_id
+
+from interp import CacheError, logit_lens
+
+ALL_VARIANTS = [*VARIANTS, {"n_layers": 0}, {"n_layers": 0, "positional": False}]
+
+
+@pytest.fixture
+def model():
+    return random_model()
+
+
+@pytest.fixture
+def lens(model):
+    return logit_lens(model, model.run_with_cache(random_tokens(model))[1])
+
+
+def log_probs_at(model, stream):
+    """Final LayerNorm with the stream's own statistics, then the unembedding."""
+    if model.config.final_norm:
+        centred = stream - stream.mean(-1, keepdim=True)
+        scale = (centred.square().mean(-1, keepdim=True) + model.config.ln_eps).sqrt()
+        stream = centred / scale * model.ln_final.w + model.ln_final.b
+    logits = stream @ model.W_U + (0 if model.b_U is None else model.b_U)
+    return logits.log_softmax(-1).detach()
+
+
+@pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
+def test_last_depth_is_the_model(variant):
+    model = random_model(torch.float64, **variant)
+    tokens = random_tokens(model)
+    lens = logit_lens(model, model.run_with_cache(tokens)[1])
+    log_p = model(tokens)[:, :-1].log_softmax(-1).detach()
+    expected = log_p.gather(-1, tokens[:, 1:, None])[..., 0]
+    np.testing.assert_allclose(lens.log_prob[-1], expected, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(lens.top[-1], log_p.argmax(-1))
+
+
+@pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
+def test_first_depth_reads_the_embeddings_with_their_own_statistics(variant):
+    model = random_model(torch.float64, **variant)
+    tokens = random_tokens(model)
+    lens = logit_lens(model, model.run_with_cache(tokens)[1])
+    stream = model.W_E[tokens[:, :-1]]
+    if model.config.positional:
+        stream = stream + model.W_pos[:8]
+    log_p = log_probs_at(model, stream)
+    expected = log_p.gather(-1, tokens[:, 1:, None])[..., 0]
+    assert lens.depths[0] == "embed"
+    np.testing.assert_allclose(lens.log_prob[0], expected, rtol=0, atol=1e-12)
+
+
+def test_every_depth_is_read_by_its_definition(model):
+    model = random_model(torch.float64)
+    tokens = random_tokens(model)
+    _, cache = model.run_with_cache(tokens)
+    lens = logit_lens(model, cache)
+    streams = [
+        cache["resid_pre", 0], cache["resid_mid", 0], cache["resid_post", 0],
+        cache["resid_mid", 1], cache["resid_post", 1],
+    ]  # fmt: skip
+    assert lens.depths == ("embed", "L0.attn", "L0", "L1.attn", "L1")
+    for depth, stream in enumerate(streams):
+        for b in range(2):
+            for t in range(8):
+                log_p = log_probs_at(model, stream[b, t]).numpy()
+                y = int(tokens[b, t + 1])
+                assert lens.log_prob[depth, b, t] == pytest.approx(log_p[y], abs=1e-12)
+                assert lens.rank[depth, b, t] == sum(other > log_p[y] for other in log_p)
+                entropy = -sum(np.exp(value) * value for value in log_p)
+                assert lens.entropy[depth, b, t] == pytest.approx(entropy, abs=1e-12)
+                assert lens.top[depth, b, t] == log_p.argmax()
+                assert lens.top_prob[depth, b, t] == pytest.approx(np.exp(log_p.max()), abs=1e-12)
+
+
+def test_attention_only_model_has_one_depth_a_block():
+    model = random_model(d_mlp=0)
+    lens = logit_lens(model, model.run_with_cache(random_tokens(model))[1])
+    assert lens.depths == ("embed", "L0", "L1")
+
+
+@pytest.mark.parametrize("names", ["contributions", "residual"])
+def test_smaller_caches_serve_too(model, lens, names):
+    _, cache = model.run_with_cache(random_tokens(model), names_filter=names)
+    np.testing.assert_allclose(logit_lens(model, cache).log_prob, lens.log_prob, atol=1e-5)
+
+
+def test_ranks_and_entropies_are_within_their_bounds(lens):
+    assert lens.rank.min() >= 0
+    assert lens.rank.max() <= 6
+    assert ((lens.rank == 0) == (lens.top == lens.targets)).all()
+    assert (lens.entropy >= 0).all()
+    assert (lens.entropy <= np.log(7) + 1e-6).all()
+
+
+def test_frame_has_one_row_a_prediction(lens):
+    frame = lens.to_frame()
+    assert list(frame.columns) == [
+        "depth", "batch", "pos", "target", "log_prob", "rank", "entropy", "top", "top_prob",
+    ]  # fmt: skip
+    assert len(frame) == 5 * 2 * 8
+    row = frame[(frame.depth == "L1.attn") & (frame.batch == 1) & (frame.pos == 2)]
+    assert row.log_prob.item() == lens.log_prob[3, 1, 2]
+    assert row.target.item() == lens.targets[1, 2]
+
+
+def test_cache_of_another_model_is_refused(model):
+    _, cache = model.run_with_cache(random_tokens(model))
+    with pytest.raises(CacheError, match="another model"):
+        logit_lens(random_model(), cache)
+
+
+def test_cache_without_the_stream_is_refused(model):
+    _, cache = model.run_with_cache(random_tokens(model), names_filter="attention")
+    with pytest.raises(CacheError):
+        logit_lens(model, cache)
+
+
+@pytest.mark.parametrize("positions", [slice(1, None), slice(0, 4)])
+def test_cache_of_some_positions_is_refused(model, positions):
+    _, cache = model.run_with_cache(random_tokens(model), pos_slice=positions)
+    with pytest.raises(CacheError):
+        logit_lens(model, cache)

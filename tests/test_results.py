@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import subprocess
+import sys
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+import torch
+from conftest import random_model, random_tokens
+
+from interp import (
+    AttentionPatterns,
+    CacheError,
+    CheckpointError,
+    LogitAttribution,
+    LogitLens,
+    OutputError,
+    Result,
+    TokenError,
+    attention_patterns,
+    logit_attribution,
+    logit_lens,
+    model_hash,
+)
+from interp.analysis.results import INLINE_NUMBERS
+
+KINDS = ["attribution", "lens", "patterns"]
+LOAD = "import sys, interp; print(type(interp.Result.load(sys.argv[1])).__name__)"
+
+
+def results_of(batch=2, pos=9, dtype=torch.float32):
+    model = random_model(dtype)
+    _, cache = model.run_with_cache(random_tokens(model, batch, pos))
+    return {
+        "attribution": logit_attribution(model, cache, "head"),
+        "lens": logit_lens(model, cache),
+        "patterns": attention_patterns(model, cache, sequence=batch - 1),
+    }
+
+
+@pytest.fixture(scope="module")
+def small():
+    return results_of()
+
+
+def assert_same(a, b):
+    assert type(a) is type(b)
+    for field in dataclasses.fields(a):
+        one, two = getattr(a, field.name), getattr(b, field.name)
+        if isinstance(one, np.ndarray):
+            assert (one.dtype, one.shape) == (two.dtype, two.shape), field.name
+            np.testing.assert_array_equal(one, two)
+        else:
+            assert one == two, field.name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_result_round_trips_through_a_file(tmp_path, kind, dtype):
+    result = results_of(dtype=dtype)[kind]
+    result.save(tmp_path / "deep" / "result.json")
+    assert_same(Result.load(tmp_path / "deep" / "result.json"), result)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_big_result_round_trips_compressed(tmp_path, kind):
+    result = results_of(batch=80, pos=16)[kind]
+    if kind == "patterns":
+        result = dataclasses.replace(result, patterns=np.tile(result.patterns, (4, 1, 1, 1)))
+    document = result.to_document()
+    assert any(isinstance(value, dict) and "zlib" in value for value in document.values())
+    assert max(getattr(result, name).size for name in result.AXES) > INLINE_NUMBERS
+    result.save(tmp_path / "result.json")
+    assert_same(Result.load(tmp_path / "result.json"), result)
+
+
+def test_values_that_are_not_finite_round_trip(tmp_path, small):
+    values = small["lens"].entropy.copy()
+    values[0, 0, :3] = np.nan, np.inf, -np.inf
+    result = dataclasses.replace(small["lens"], entropy=values)
+    result.save(tmp_path / "result.json")
+    assert_same(Result.load(tmp_path / "result.json"), result)
+    text = (tmp_path / "result.json").read_text(encoding="utf-8")
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_patterns_keep_their_zeros(tmp_path, small):
+    patterns = small["patterns"]
+    above = np.triu_indices(9, 1)
+    assert (patterns.patterns[:, :, *above] == 0).all()
+    np.testing.assert_allclose(patterns.patterns.sum(-1), 1, atol=1e-6)
+    patterns.save(tmp_path / "result.json")
+    loaded = Result.load(tmp_path / "result.json")
+    assert (loaded.patterns[:, :, *above] == 0).all()
+    assert not np.signbit(loaded.patterns).any()
+
+
+def test_saved_result_can_be_read_by_another_process(tmp_path, small):
+    small["attribution"].save(tmp_path / "result.json")
+    command = [sys.executable, "-c", LOAD, str(tmp_path / "result.json")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.returncode) == ("LogitAttribution", 0), done.stderr[-300:]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_result_is_read_only(small, kind):
+    result = small[kind]
+    for name in result.AXES:
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(result, name)[...] = 0
+    with pytest.raises(FrozenInstanceError):
+        result.tokens = None
+
+
+def test_loaded_result_is_read_only_too(small):
+    loaded = Result.from_document(small["lens"].to_document())
+    with pytest.raises(ValueError, match="read-only"):
+        loaded.rank[0, 0, 0] = 1
+
+
+def test_result_does_not_share_the_memory_it_was_given(small):
+    patterns = small["patterns"].patterns.copy()
+    result = dataclasses.replace(small["patterns"], patterns=patterns)
+    patterns[...] = -1
+    assert (result.patterns >= 0).all()
+
+
+def test_document_does_not_share_the_provenance(small):
+    document = small["lens"].to_document()
+    before = copy.deepcopy(small["lens"].provenance)
+    document["provenance"]["model"] = "another"
+    document["provenance"]["versions"]["torch"] = "another"
+    assert small["lens"].provenance == before
+
+
+def test_provenance_names_model_tokens_dtype_and_versions():
+    model = random_model(torch.float64)
+    tokens = random_tokens(model)
+    first = logit_lens(model, model.run_with_cache(tokens)[1]).provenance
+    assert first.model == model_hash(model)
+    assert first.dtype == "float64"
+    assert {"python", "torch", "numpy", "gpt-interp"} <= set(first.versions)
+    other = random_model(torch.float64, seed=1)
+    assert logit_lens(other, other.run_with_cache(tokens)[1]).provenance.model != first.model
+    turned = logit_lens(model, model.run_with_cache(tokens.flip(1))[1]).provenance
+    assert turned.tokens != first.tokens
+    assert turned.model == first.model
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "change"),
+    [
+        ("attribution", "values", lambda a: a[:, :, :-1]),
+        ("attribution", "total", lambda a: a[0]),
+        ("attribution", "targets", lambda a: a[:1]),
+        ("lens", "rank", lambda a: a[:-1]),
+        ("lens", "tokens", lambda a: a[..., None]),
+        ("patterns", "tokens", lambda a: a[:-1]),
+        ("patterns", "patterns", lambda a: a[0]),
+    ],
+)
+def test_axes_that_do_not_match_are_refused(small, kind, name, change):
+    with pytest.raises(ValueError, match=name):
+        dataclasses.replace(small[kind], **{name: change(getattr(small[kind], name))})
+
+
+@pytest.mark.parametrize(("kind", "name"), [("attribution", "components"), ("lens", "depths")])
+def test_names_that_do_not_match_their_axis_are_refused(small, kind, name):
+    with pytest.raises(ValueError, match=name):
+        dataclasses.replace(small[kind], **{name: getattr(small[kind], name)[:-1]})
+
+
+def without(key):
+    def change(document):
+        del document[key]
+
+    return change
+
+
+def setting(*path_and_value):
+    *path, last, value = path_and_value
+
+    def change(document):
+        for key in path:
+            document = document[key]
+        document[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        without("format"),
+        without("kind"),
+        without("provenance"),
+        without("values"),
+        without("components"),
+        setting("format", "other/9"),
+        setting("kind", "Nonsense"),
+        setting("kind", "LogitLens"),
+        setting("kind", ["LogitLens"]),
+        setting("provenance", None),
+        setting("provenance", {"unknown": 1}),
+        setting("values", None),
+        setting("values", "dtype", "nonsense"),
+        setting("values", "shape", [1, 2]),
+        setting("total", "values", []),
+        setting("total", {"dtype": "<f4", "shape": [2, 8], "zlib": "AAAA"}),
+        setting("total", {"dtype": "<f4", "shape": [2, 8], "zlib": "!"}),
+        setting("total", {"dtype": "<f4", "shape": [2, 8]}),
+        setting("targets", "values", [2**70] * 16),
+        setting("components", ["embed"]),
+    ],
+)
+def test_damaged_document_is_refused(small, damage):
+    document = json.loads(json.dumps(small["attribution"].to_document()))
+    damage(document)
+    with pytest.raises(CheckpointError, match="not a result"):
+        Result.from_document(document)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]", b"null", b"3", b"{}"])
+def test_file_that_is_not_a_result_is_refused(tmp_path, data):
+    (tmp_path / "result.json").write_bytes(data)
+    with pytest.raises(CheckpointError):
+        Result.load(tmp_path / "result.json")
+
+
+def test_truncated_file_is_refused(tmp_path, small):
+    path = tmp_path / "result.json"
+    small["lens"].save(path)
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(CheckpointError, match=r"result\.json"):
+        Result.load(path)
+
+
+def test_missing_file_and_folder_are_refused(tmp_path):
+    for path in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(CheckpointError):
+            Result.load(path)
+
+
+def test_place_that_cannot_be_written_is_an_output_error(tmp_path, small):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OutputError):
+        small["lens"].save(tmp_path / "file" / "result.json")
+
+
+def test_loading_returns_the_saved_kind(small):
+    kinds = {"attribution": LogitAttribution, "lens": LogitLens, "patterns": AttentionPatterns}
+    for name, kind in kinds.items():
+        assert type(Result.from_document(small[name].to_document())) is kind
+
+
+def test_pattern_frame_has_one_row_a_visible_key(small):
+    patterns = small["patterns"]
+    frame = patterns.to_frame()
+    assert list(frame.columns) == ["layer", "head", "pos", "key", "weight"]
+    assert len(frame) == 2 * 4 * 9 * 10 // 2
+    assert (frame.key <= frame.pos).all()
+    row = frame[(frame.layer == 1) & (frame["head"] == 2) & (frame.pos == 5) & (frame.key == 3)]
+    assert row.weight.item() == patterns.patterns[1, 2, 5, 3]
+    sums = frame.groupby(["layer", "head", "pos"]).weight.sum()
+    np.testing.assert_allclose(sums, 1, atol=1e-6)
+
+
+def test_patterns_are_those_of_the_sequence():
+    model = random_model()
+    tokens = random_tokens(model, 3, 6)
+    _, cache = model.run_with_cache(tokens)
+    for sequence in range(3):
+        patterns = attention_patterns(model, cache, sequence)
+        np.testing.assert_array_equal(patterns.tokens, tokens[sequence])
+        for layer in range(2):
+            np.testing.assert_array_equal(
+                patterns.patterns[layer], cache["pattern", layer][sequence]
+            )
+    for outside in (-1, 3):
+        with pytest.raises(TokenError, match=f"sequence {outside} is outside"):
+            attention_patterns(model, cache, outside)
+
+
+def test_patterns_need_a_cache_that_holds_them():
+    model = random_model()
+    _, cache = model.run_with_cache(random_tokens(model), names_filter="residual")
+    with pytest.raises(CacheError):
+        attention_patterns(model, cache)
+    with pytest.raises(CacheError, match="another model"):
+        attention_patterns(random_model(), cache)
