@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from interp import (
     ActivationCache,
-    ActivationCache,
     CacheError,
     CompletenessError,
     ConfigError,
@@ -452,7 +451,7 @@ def test_unknown_row_names_the_nearest(model, cache):
 def test_result_carries_its_own_check(model, cache):
     parts = logit_attribution(model, cache)
     np.testing.assert_array_equal(
-        parts.completeness_error, np.abs(torch.tensor(parts.values).sum(0) - parts.total)
+        parts.completeness_error, np.abs(torch.tensor(parts.values).sum(0).numpy() - parts.total)
     )
     assert (parts.completeness_error <= parts.tolerance).all()
     assert (parts.tolerance < 1e-3).all()

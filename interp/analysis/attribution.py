@@ -62,6 +62,7 @@ class LogitAttribution(Result):
         "targets": ("batch", "pos"),
         "foils": ("batch", "pos"),
     }
+    NAMES: ClassVar = {"components": "component"}
     values: np.ndarray
     total: np.ndarray
     completeness_error: np.ndarray
@@ -173,14 +174,14 @@ def logit_attribution(
 
 
 def check_complete(error: Tensor, tolerance: Tensor) -> None:
-    """Raises CompletenessError unless every error is within its tolerance (a NaN is not).
+    """Raises CompletenessError unless every error is within its tolerance, and finite.
 
     Raises:
         CompletenessError: with the worst error, its tolerance and its place.
     """
-    if bool((error <= tolerance).all()):
+    if bool(((error <= tolerance) & error.isfinite() & tolerance.isfinite()).all()):
         return
-    excess = (error / tolerance).nan_to_num(nan=torch.inf)
+    excess = (error / tolerance).nan_to_num(nan=torch.inf)  # inf / inf is no excuse
     worst = int(excess.argmax())
     place = tuple(int(i) for i in np.unravel_index(worst, tuple(error.shape)))
     raise CompletenessError(
@@ -236,15 +237,17 @@ def tokens_of(model: HookedGPT, cache: ActivationCache) -> Int[Tensor, "batch po
     if cache.tokens is None or not cache.has_batch_dim:
         raise CacheError(
             "attribution needs a cache with its tokens and batch axis; "
-            "use run_with_cache without remove_batch_dim or start_at_layer"
+            "use run_with_cache without remove_batch_dim, pos_slice or start_at_layer"
         )
     return cache.tokens
 
 
 def _check_tokens(
     model: HookedGPT, given: Any, tokens: Int[Tensor, "batch pos"], what: str
-) -> Int[Tensor, "batch pos"]:
+) -> Int[Tensor, "batch up_to_pos"]:
     ids = torch.as_tensor(given, device=model.device)
+    if ids.is_floating_point():
+        raise TokenError(f"{what} are {ids.dtype}; expected integer token ids")
     n_pos = tokens.shape[1]
     if ids.ndim != 2 or len(ids) != len(tokens) or not 1 <= ids.shape[1] <= n_pos:
         raise TokenError(
@@ -255,7 +258,7 @@ def _check_tokens(
             f"{what} run from {int(ids.min())} to {int(ids.max())}, outside the vocabulary "
             f"0 … {model.config.d_vocab - 1}"
         )
-    return ids
+    return ids.long()
 
 
 def _foils(
@@ -269,7 +272,12 @@ def _foils(
         foils = model.to_single_token(foils)
     if isinstance(foils, int):
         foils = torch.full_like(targets, foils)
-    return _check_tokens(model, foils, targets, "foils")
+    checked = _check_tokens(model, foils, targets, "foils")
+    if checked.shape != targets.shape:
+        raise TokenError(
+            f"foils have shape {tuple(checked.shape)}; expected the targets' {tuple(targets.shape)}"
+        )
+    return checked
 
 
 def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:

@@ -32,6 +32,7 @@ class LogitLens(Result):
     AXES: ClassVar = dict.fromkeys(
         ("log_prob", "rank", "entropy", "top", "top_prob"), ("depth", "batch", "pos")
     ) | {"tokens": ("batch", "pos"), "targets": ("batch", "pos")}
+    NAMES: ClassVar = {"depths": "depth"}
     log_prob: np.ndarray
     rank: np.ndarray
     entropy: np.ndarray

@@ -7,10 +7,12 @@ A result's arrays are numpy, read-only, and have named axes; equal names have eq
 from __future__ import annotations
 
 import base64
+import importlib
 import json
+import pkgutil
 import platform
 import zlib
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +24,7 @@ import torch
 from torch import Tensor
 
 import interp
+import interp.analysis
 from interp import files
 from interp.errors import CheckpointError
 from interp.gpt.checkpoint import model_hash
@@ -70,26 +73,36 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Base of all results. A subclass lists the axes of its array fields in `AXES`."""
+    """Base of all results.
+
+    A subclass lists the axes of its array fields in `AXES`, and in `NAMES` the axis along which
+    each of its tuples of names runs.
+    """
 
     AXES: ClassVar[dict[str, tuple[str, ...]]] = {}
+    NAMES: ClassVar[dict[str, str]] = {}
     provenance: Provenance
 
     def __init_subclass__(cls) -> None:
         _KINDS[cls.__name__] = cls
 
     def __post_init__(self) -> None:
-        lengths: dict[str, int] = {}
+        known: dict[str, tuple[int, str]] = {}
         for name, axes in self.AXES.items():
             array = _read_only(getattr(self, name))
             object.__setattr__(self, name, array)
             if array.ndim != len(axes):
                 raise ValueError(f"{name} has shape {array.shape}, expected axes {axes}")
             for axis, length in zip(axes, array.shape, strict=True):
-                if lengths.setdefault(axis, length) != length:
-                    raise ValueError(
-                        f"{name} has {length} along {axis!r}, another array {lengths[axis]}"
-                    )
+                n, first = known.setdefault(axis, (length, name))
+                if n != length:
+                    raise ValueError(f"{name} has {length} along {axis!r}, but {first} has {n}")
+        for name, axis in self.NAMES.items():
+            n, first = known[axis]
+            if len(getattr(self, name)) != n:
+                raise ValueError(
+                    f"{name} has {len(getattr(self, name))} names, but {first} has {n} along {axis!r}"
+                )
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a tidy table, one row an observation."""
@@ -101,7 +114,7 @@ class Result:
         return {
             "format": FORMAT,
             "kind": type(self).__name__,
-            "provenance": vars(self.provenance),
+            "provenance": asdict(self.provenance),
             **{name: _encode(value) for name, value in values.items()},
         }
 
@@ -115,11 +128,11 @@ class Result:
         try:
             if document["format"] != FORMAT:
                 raise ValueError(f"format {document['format']!r}")
-            kind = _KINDS[document["kind"]]
+            kind = _kinds()[document["kind"]]
             values = {f.name: _decode(document[f.name], f.name in kind.AXES)
                       for f in fields(kind) if f.name != "provenance"}  # fmt: skip
             return kind(provenance=Provenance(**document["provenance"]), **values)
-        except (KeyError, TypeError, ValueError, zlib.error) as error:
+        except (ArithmeticError, KeyError, TypeError, ValueError, zlib.error) as error:
             raise CheckpointError(f"not a result of this package: {error!r}") from error
 
     def save(self, path: str | Path) -> None:
@@ -138,6 +151,13 @@ class Result:
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} is not a readable result: {error}") from error
         return Result.from_document(document)
+
+
+def _kinds() -> dict[str, type[Result]]:
+    """Every kind of result, whether or not its module was imported before."""
+    for module in pkgutil.iter_modules(interp.analysis.__path__):
+        importlib.import_module(f"interp.analysis.{module.name}")
+    return _KINDS
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:

@@ -221,7 +221,8 @@ class HookedGPT(HookedModule):
                 out = self(given, return_type, **forward)
         if device is not None:
             kept = {name: value.to(device) for name, value in kept.items()}
-        cache = ActivationCache(kept, self, tokens=tokens, rebuilds=rebuilds)
+        its_tokens = None if tokens is None or pos_slice is not None else tokens.clone()
+        cache = ActivationCache(kept, self, tokens=its_tokens, rebuilds=rebuilds)
         if remove_batch_dim:
             cache.remove_batch_dim()
         return out, (cache if return_cache_object else dict(cache.cache_dict))
