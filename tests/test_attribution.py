@@ -131,7 +131,7 @@ def test_heads_sum_to_their_block(variant):
 def test_rows_are_the_frozen_layernorm_formula():
     model = random_model(torch.float64, n_layers=1)
     tokens = random_tokens(model)
-    logits, cache = model.run_with_cache(tokens)
+    _logits, cache = model.run_with_cache(tokens)
     parts = logit_attribution(model, cache, "head", scalar="raw")
     x = cache["resid_post", 0]
     s = (x.var(-1, unbiased=False) + model.config.ln_eps).sqrt()[..., None]

@@ -99,10 +99,9 @@ class Result:
                     raise ValueError(f"{name} has {length} along {axis!r}, but {first} has {n}")
         for name, axis in self.NAMES.items():
             n, first = known[axis]
-            if len(getattr(self, name)) != n:
-                raise ValueError(
-                    f"{name} has {len(getattr(self, name))} names, but {first} has {n} along {axis!r}"
-                )
+            given = len(getattr(self, name))
+            if given != n:
+                raise ValueError(f"{name} has {given} names, but {first} has {n} along {axis!r}")
 
     def to_frame(self) -> pd.DataFrame:
         """Returns a tidy table, one row an observation."""
