@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -16,8 +16,6 @@ from interp.errors import ConfigError, InterpError, TextError, TokenError, Train
 if TYPE_CHECKING:
     import torch
 
-    from interp.analysis.attribution import Scalar
-    from interp.analysis.residual import By
     from interp.gpt.model import HookedGPT
     from interp.training.corpus import Corpus
 
@@ -280,8 +278,11 @@ def _attribute(
     gpt: HookedGPT, folder: Path, prompt: str | None, text: Path | None, by: str, scalar: str,
     target: str | None, foil: str | None,
 ) -> Any:  # fmt: skip
-    from interp.analysis.attribution import logit_attribution
+    from interp.analysis.attribution import Scalar, check_choice, logit_attribution
+    from interp.analysis.residual import By
 
+    check_choice("--by", by, get_args(By))
+    check_choice("--scalar", scalar, get_args(Scalar))
     tokens = _sequences(folder, gpt, text, prompt, 1)
     targets = None
     if target is not None:
@@ -293,7 +294,7 @@ def _attribute(
         raise TokenError("a prompt of one character has no next one; give more, or --target")
     _, activations = gpt.run_with_cache(tokens)
     return logit_attribution(
-        gpt, activations, cast("By", by), scalar=cast("Scalar", scalar), targets=targets, foils=foil
+        gpt, activations, cast(By, by), scalar=cast(Scalar, scalar), targets=targets, foils=foil
     )
 
 

@@ -216,7 +216,7 @@ def test_bad_prompt(trained: Shell, command: str) -> None:
 def test_bad_choices(trained: Shell) -> None:
     attribute = ("attribute", "models/tiny", "--prompt", "ROMEO")
     assert "'blok' is not one of" in trained.fails(*attribute, "--by", "blok")
-    assert "scalar = 'log' is not one of" in trained.fails(*attribute, "--scalar", "log")
+    assert "--scalar = 'log' is not one of" in trained.fails(*attribute, "--scalar", "log")
     assert "expected one character" in trained.fails(*attribute, "--target", "RO")
     assert "foils together with" in trained.fails(*attribute, "--foil", "a")
     assert "not one of" in trained.fails("cache", "models/tiny", "--names", "everything")

@@ -141,8 +141,8 @@ def logit_attribution(
         >>> parts.components
         ('embed', 'pos_embed', 'L0.attn', 'L0.b_O', 'L0.mlp', 'L0.b_out', 'ln_bias', 'b_U')
     """
-    _check_choice("by", by, get_args(By))
-    _check_choice("scalar", scalar, get_args(Scalar))
+    check_choice("by", by, get_args(By))
+    check_choice("scalar", scalar, get_args(Scalar))
     tokens = tokens_of(model, cache)
     if model.dtype not in TOLERANCE:
         raise ConfigError(f"no tolerance is stated for {model.dtype}; use float32 or float64")
@@ -280,6 +280,11 @@ def _foils(
     return checked
 
 
-def _check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
+    """Raises ConfigError unless `given` is one of `choices`.
+
+    Raises:
+        ConfigError: with the choices.
+    """
     if given not in choices:
         raise ConfigError(f"{name} = {given!r} is not one of {', '.join(map(repr, choices))}")
