@@ -467,3 +467,11 @@ def test_attribution_edits_nothing(model):
     assert all(cache.cache_dict[name].equal(value) for name, value in before.items())
     assert all(p.equal(weights[name]) for name, p in model.named_parameters())
     assert list(cache.cache_dict) == list(before)
+
+
+def test_one_token_has_nothing_to_explain_unless_told():
+    model = random_model()
+    _, cache = model.run_with_cache("a")
+    with pytest.raises(TokenError, match="no next token"):
+        logit_attribution(model, cache)
+    assert logit_attribution(model, cache, targets=torch.tensor([[3]])).values.shape[1:] == (1, 1)

@@ -209,3 +209,9 @@ def test_error_in_a_recipe_file_names_the_file(tmp_path):
     path.write_text("nam = 'x'\n[model]\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"bad\.toml: "):
         Recipe.load(path)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_numbers_that_are_not_finite_are_refused(value):
+    with pytest.raises(ConfigError, match="attn_scale"):
+        GPTConfig.parse({**SHAPE, "attn_scale": value})

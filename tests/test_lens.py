@@ -5,7 +5,13 @@ import pytest
 import torch
 from conftest import VARIANTS, random_model, random_tokens, variant_id
 
-from interp import CacheError, logit_lens
+from interp import (
+    CacheError,
+    CompletenessError,
+    ConfigError,
+    attention_patterns,
+    logit_lens,
+)
 
 ALL_VARIANTS = [*VARIANTS, {"n_layers": 0}, {"n_layers": 0, "positional": False}]
 
@@ -126,3 +132,17 @@ def test_cache_of_some_positions_is_refused(model, positions):
     _, cache = model.run_with_cache(random_tokens(model), pos_slice=positions)
     with pytest.raises(CacheError):
         logit_lens(model, cache)
+
+
+def test_predictions_that_are_not_numbers_are_refused():
+    model = random_model()
+    with torch.no_grad():
+        model.unembed.W_U[0, 0] = torch.nan
+    with pytest.raises(CompletenessError, match="NaN"):
+        logit_lens(model, model.run_with_cache("abc")[1])
+
+
+def test_a_model_without_blocks_has_no_patterns():
+    model = random_model(n_layers=0)
+    with pytest.raises(ConfigError, match="without blocks"):
+        attention_patterns(model, model.run_with_cache("abc")[1])

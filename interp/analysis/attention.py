@@ -10,7 +10,7 @@ import pandas as pd
 
 from interp.analysis.attribution import tokens_of
 from interp.analysis.results import Provenance, Result, to_numpy
-from interp.errors import TokenError
+from interp.errors import ConfigError, TokenError
 from interp.gpt.activations import ActivationCache
 from interp.gpt.model import HookedGPT
 
@@ -58,10 +58,13 @@ def attention_patterns(
     Raises:
         CacheError: another model's cache, or one without patterns.
         TokenError: there is no such sequence.
+        ConfigError: the model has no blocks.
     """
     tokens = tokens_of(model, cache)
     if not 0 <= sequence < len(tokens):
         raise TokenError(f"sequence {sequence} is outside the batch of {len(tokens)}")
+    if not model.blocks:
+        raise ConfigError("a model without blocks has no attention patterns")
     patterns = [to_numpy(cache["pattern", layer][sequence]) for layer in range(len(model.blocks))]
     return AttentionPatterns(
         patterns=np.stack(patterns),

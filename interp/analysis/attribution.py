@@ -146,6 +146,8 @@ def logit_attribution(
     tokens = tokens_of(model, cache)
     if model.dtype not in TOLERANCE:
         raise ConfigError(f"no tolerance is stated for {model.dtype}; use float32 or float64")
+    if targets is None and tokens.shape[1] < 2:
+        raise TokenError("a sequence of one token has no next token to explain; give targets")
     targets = tokens[:, 1:] if targets is None else _check_tokens(model, targets, tokens, "targets")
     foil_tokens = _foils(model, foils, targets, scalar)
     logits = cache["hook_logits"][:, : targets.shape[1]]

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from interp.analysis.attribution import tokens_of
 from interp.analysis.results import Provenance, Result, to_numpy
+from interp.errors import CompletenessError
 from interp.gpt.activations import ActivationCache
 from interp.gpt.model import HookedGPT
 
@@ -67,6 +68,7 @@ def logit_lens(model: HookedGPT, cache: ActivationCache) -> LogitLens:
 
     Raises:
         CacheError: another model's cache, or one without the residual stream.
+        CompletenessError: predictions that are not numbers.
     """
     tokens = tokens_of(model, cache)
     targets = tokens[:, 1:]
@@ -91,6 +93,8 @@ def logit_lens(model: HookedGPT, cache: ActivationCache) -> LogitLens:
 
 def _predictions(model: HookedGPT, stream: Tensor, targets: Tensor) -> dict[str, Tensor]:
     log_probs = model.unembed_residual(stream[:, :-1]).log_softmax(-1)
+    if bool(log_probs.isnan().any()):
+        raise CompletenessError("the model's predictions are not numbers; its weights hold a NaN")
     of_target = log_probs.gather(-1, targets[..., None])
     top_prob, top = log_probs.max(-1)
     return {

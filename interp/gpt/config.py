@@ -15,7 +15,7 @@ Activation = Literal["relu", "gelu", "gelu_tanh"]
 class StrictModel(BaseModel):
     """A frozen pydantic model whose errors are one line of ours."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     @classmethod
     def parse(cls, values: dict[str, Any], where: str = "") -> Self:

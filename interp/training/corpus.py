@@ -12,6 +12,7 @@ Three kinds of source:
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from importlib import util
@@ -67,12 +68,17 @@ class Corpus:
         Raises:
             TextError: too short, with both lengths.
         """
-        if len(self.train) <= n_ctx or len(self.validation) < 2:
-            need = max(int((n_ctx + 1) / TRAIN_SHARE) + 1, 20)
+        if not _is_enough(len(self.text), n_ctx):
+            need = next(n for n in itertools.count(n_ctx) if _is_enough(n, n_ctx))
             raise TextError(
                 f"the text {self.name!r} has {len(self.text)} characters, too few for "
                 f"n_ctx = {n_ctx}: at least {need} are needed; give a longer text or smaller n_ctx"
             )
+
+
+def _is_enough(length: int, n_ctx: int) -> bool:
+    train = int(length * TRAIN_SHARE)
+    return train > n_ctx and length - train >= 2
 
 
 def load_corpus(source: str | None = None, path: str | Path | None = None) -> Corpus:
@@ -137,11 +143,21 @@ def tinyshakespeare(url: str = TINYSHAKESPEARE_URL, folder: Path | None = None) 
             path=folder or pooch.os_cache("gpt-interp"),
         )
     except (OSError, ValueError) as error:  # requests' errors are OSErrors
-        why = "its checksum is wrong" if isinstance(error, ValueError) else "no connection"
         raise TextError(
-            f"cannot get tinyshakespeare from {url} ({why}); {OTHER_SOURCES}"
+            f"cannot get tinyshakespeare from {url} ({_why(error)}); {OTHER_SOURCES}"
         ) from error
     return read_text(Path(file))
+
+
+def _why(error: OSError | ValueError) -> str:
+    response = getattr(error, "response", None)
+    if response is not None:
+        return f"the server answered {response.status_code}"
+    if isinstance(error, ValueError):
+        return "what came is not the known file: its checksum is wrong"
+    if error.filename is not None:
+        return f"cannot write {error.filename}: {error.strerror}"
+    return "no connection"
 
 
 def shakespeare() -> str:

@@ -74,7 +74,8 @@ def train(
     """Trains the model of a recipe, or goes on where an earlier run of it stopped.
 
     The batches, the initial weights and dropout are functions of the recipe's seed and the step, so
-    a run that was stopped and resumed has the losses of one that was not.
+    a run that was stopped and resumed has the losses of one that was not, to the last bit on the
+    same processor with the same number of threads (sums depend on how they are split).
 
     Args:
         recipe: a `Recipe` or the path of one.
@@ -245,7 +246,7 @@ class _Run:
                 state.step, s.learning_rate, s.min_learning_rate, s.warmup_steps, s.steps
             )
         if self.config.dropout > 0:
-            torch.manual_seed(dropout_seed(self.recipe.seed, state.step))
+            self._seed(dropout_seed(self.recipe.seed, state.step))
         with self.autocast():
             loss = cross_entropy(model(batch[:, :-1]), batch[:, 1:])
         state.optimizer.zero_grad(set_to_none=True)
@@ -253,6 +254,12 @@ class _Run:
         norm = nn.utils.clip_grad_norm_(model.parameters(), s.grad_clip)
         state.optimizer.step()
         return loss.detach(), norm
+
+    def _seed(self, seed: int) -> None:
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would reach every device
+        else:
+            torch.manual_seed(seed)
 
     def _check_finite(self, state: _State) -> None:
         losses = state.losses
