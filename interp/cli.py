@@ -323,7 +323,7 @@ def _report(
     history = folder / "history.csv"
     return write_report(
         out or Path("reports") / folder.name, gpt, results, title=folder.name,
-        history=read_history(history) if history.is_file() else (), sample=sample,
+        history=read_history(history) if history.is_file() else (), sample=sample, sample_seed=seed,
     )  # fmt: skip
 
 

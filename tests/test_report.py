@@ -49,7 +49,13 @@ def history() -> list[HistoryRow]:
 def write(folder: Path, title: str = HOSTILE) -> Path:
     model = hostile_model()
     return interp.write_report(
-        folder, model, results(model, HOSTILE), title=title, history=history(), sample=HOSTILE
+        folder,
+        model,
+        results(model, HOSTILE),
+        title=title,
+        history=history(),
+        sample=HOSTILE,
+        sample_seed=11,
     )
 
 
@@ -83,11 +89,16 @@ def test_no_address_in_the_page(page: Path) -> None:
     assert "default-src 'none'" in html
 
 
+def test_sampled_text_says_its_seed(page: Path) -> None:
+    assert "sampled with seed 11" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("name", ["report.html", "results.json"])
 def test_numbers_read_back_are_the_results(page: Path, name: str) -> None:
     model = hostile_model()
     read = interp.read_report(page.parent / name)
     assert read["title"] == HOSTILE
+    assert (read["sample"], read["sample_seed"]) == (HOSTILE, 11)
     for given, back in zip(results(model, HOSTILE), read["results"], strict=True):
         assert type(given) is type(back)
         assert given.provenance == back.provenance

@@ -60,6 +60,7 @@ def write_report(
     title: str | None = None,
     history: Sequence[HistoryRow] = (),
     sample: str = "",
+    sample_seed: int | None = None,
 ) -> Path:
     """Writes `report.html`, `results.json`, `figures/` and `tables/`; returns the page's path.
 
@@ -72,6 +73,7 @@ def write_report(
         title: the report's title; by default the folder's name.
         history: the model's training history.
         sample: text that the model wrote.
+        sample_seed: the seed it was sampled with.
 
     Raises:
         OutputError: the folder cannot be written, or holds something else.
@@ -88,11 +90,12 @@ def write_report(
         "config": model.config.model_dump(),
         "history": [asdict(row) for row in history],
         "sample": sample,
+        "sample_seed": sample_seed,
         "results": [result.to_document() for result in results],
     }
     results_json = json.dumps(document, ensure_ascii=True, allow_nan=False)
     files.write_text(folder / "results.json", results_json + "\n")
-    sections = [_training(history, sample, folder)] if history or sample else []
+    sections = [_training(history, sample, sample_seed, folder)] if history or sample else []
     sections += _result_sections(results, folder)
     sections.append(_provenance(results))
     page = _template().render(
@@ -150,7 +153,9 @@ def _claim(folder: Path, title: str) -> None:
         raise OutputError(f"{folder} already holds {what}; choose another --out or remove it")
 
 
-def _training(history: Sequence[HistoryRow], sample: str, folder: Path) -> _Section:
+def _training(
+    history: Sequence[HistoryRow], sample: str, seed: int | None, folder: Path
+) -> _Section:
     section = _Section("training", "How good it is")
     if history:
         last = history[-1]
@@ -160,7 +165,8 @@ def _training(history: Sequence[HistoryRow], sample: str, folder: Path) -> _Sect
         )
         section.figures.append(_figure("loss", figures.loss_curve(history), caption, folder, ""))
     if sample:
-        section.text.append("Text that it wrote:")
+        how = "" if seed is None else f" (sampled with seed {seed})"
+        section.text.append(f"Text that it wrote{how}:")
         section.sample = sample
     return section
 
@@ -231,7 +237,7 @@ def _provenance(results: Sequence[Result]) -> _Section:
         ("model (SHA-256)", p.model),
         ("tokens (SHA-256)", p.tokens),
         ("dtype", p.dtype),
-        ("seeds of sampled results", ", ".join(map(str, seeds)) or "none was sampled"),
+        ("seeds of the results", ", ".join(map(str, seeds)) or "none: nothing in them is sampled"),
         ("versions", versions),
     ]
     return section
