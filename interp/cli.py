@@ -43,10 +43,17 @@ JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of 
 FreshOption = Annotated[bool, typer.Option("--fresh", help="start again if a run is already there")]
 
 
+_UsageError: Any = typer.BadParameter.__mro__[1]  # the parent: any wrong use of the command line
+
+
 def main() -> None:
     """Runs the command line. Mistakes are one line and exit status 2; Ctrl-C is 130."""
     try:
-        app()
+        app(standalone_mode=len(sys.argv) < 2)  # alone, it shows the help
+    except _UsageError as error:
+        _fail(f"error: {error.format_message()}; see interp --help", 2)
+    except typer.Abort:
+        _fail("interrupted", 130)
     except TrainingInterrupted as stopped:
         _fail(str(stopped), 130)
     except KeyboardInterrupt:

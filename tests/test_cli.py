@@ -180,6 +180,21 @@ def test_bad_recipe(shell: Shell, old: str, new: str, said: str) -> None:
     assert said in shell.fails("train", "bad.toml")
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("generate", "m", "--temperature", "-1"), "'--temperature': Input should be greater"),
+        (("generate", "m", "--temprature", "1"), "--temprature"),
+        (("train",), "RECIPE"),
+        (("trian", "x"), "trian"),
+    ],
+)
+def test_wrong_use_of_the_command_line_is_one_line(
+    shell: Shell, args: tuple[str, ...], said: str
+) -> None:
+    assert said in shell.fails(*args)
+
+
 def test_missing_recipe_and_device(shell: Shell) -> None:
     assert "does not exist" in shell.fails("train", "nowhere.toml")
     assert "--device 'abacus' is not usable" in shell.fails(
