@@ -12,9 +12,16 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "interp.analysis.attention": ("AttentionPatterns", "attention_patterns"),
-    "interp.analysis.attribution": ("LogitAttribution", "logit_attribution"),
+    "interp.analysis.attribution": (
+        "LogitAttribution", "StreamAttribution", "logit_attribution", "stream_attribution",
+    ),
+    "interp.analysis.checks": ("ModelChecks", "check_model"),
+    "interp.analysis.effects": ("ComponentEffects", "component_effects"),
+    "interp.analysis.interventions": ("Intervention", "ReferenceSet", "intervene"),
     "interp.analysis.lens": ("LogitLens", "logit_lens"),
+    "interp.analysis.patching": ("Patching", "activation_patching", "path_patching"),
     "interp.analysis.results": ("Provenance", "Result"),
+    "interp.analysis.shapley": ("ShapleyValues", "shapley_values"),
     "interp.cache.store": ("CacheStore", "write_cache"),
     "interp.errors": (
         "CacheError", "CheckpointError", "CompletenessError", "ConfigError", "HookError",

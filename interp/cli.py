@@ -285,7 +285,8 @@ def _attribute(
     gpt: HookedGPT, folder: Path, prompt: str | None, text: Path | None, by: str, scalar: str,
     target: str | None, foil: str | None,
 ) -> Any:  # fmt: skip
-    from interp.analysis.attribution import Scalar, check_choice, logit_attribution
+    from interp.analysis.attribution import logit_attribution
+    from interp.analysis.readout import Scalar, check_choice
     from interp.analysis.residual import By
 
     check_choice("--by", by, get_args(By))

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from interp.analysis.attribution import tokens_of
+from interp.analysis.readout import tokens_of
 from interp.analysis.results import Provenance, Result, to_numpy
 from interp.errors import ConfigError, TokenError
 from interp.gpt.activations import ActivationCache

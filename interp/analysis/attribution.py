@@ -1,66 +1,62 @@
-"""Logits, split exactly into the parts that made them.
+"""Logits, and anything else that is read from the residual stream, split exactly into parts.
 
-With the final LayerNorm's scale s held at the value the run had, a logit is linear in the residual
-stream: for each part c of the stream
+With a LayerNorm's scale s held at the value the run had, what is read is linear in the stream: for
+each part c of the stream, and the final LayerNorm's gain w and bias b,
 
-    A_c[j] = W_U[:, j] · (w * (c − mean c) / s)        and        Σ_c A_c + W_U·b + b_U = logits,
+    A_c[j] = W_U[:, j] · (w * (c − mean c) / s)        and        Σ_c A_c + W_U·b + b_U = logits.
 
-where w and b are the LayerNorm's gain and bias. The last two terms are the rows `ln_bias` and
-`b_U`; nothing is left over, and the sum is checked against the model's own logits before anything
-is returned.
-
-A raw logit cannot be identified: adding the same vector to every column of W_U changes no
-probability and every raw A. Hence the scalar that is split is one of
+The last two terms are the rows `ln_bias` and `b_U`; nothing is left over, and the sum is checked
+against the model's own values before anything is returned. What of the logits is split is one of
 
     "centered"     logit[y] − mean_j logit[j]                          (default)
     "foil"         logit[y] − logit[foil]
     "probability"  logit[y] − Σ_j p_j logit[j]  =  log p_y + H(p);  to first order the change of
                    log p_y when the part is removed (log p_y itself is not a sum of parts)
-    "raw"          logit[y]
+    "raw"          logit[y], which cannot be identified (see `interp.analysis.readout`)
 
 These are *direct* contributions with the normalisation frozen; what happens when a part is really
-removed is another question.
+removed is another question, answered by `interp.component_effects`.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from interp.analysis.components import component
+from interp.analysis.readout import Scalar, check_choice, make_readout, tokens_of
 from interp.analysis.residual import By, read_stream
 from interp.analysis.results import Provenance, Result, to_numpy
-from interp.errors import CacheError, CompletenessError, ConfigError, TokenError, nearest
+from interp.errors import CompletenessError, ConfigError, nearest
 from interp.gpt.activations import ActivationCache
 from interp.gpt.layers import LayerNorm
 from interp.gpt.model import HookedGPT
 
-Scalar = Literal["centered", "foil", "probability", "raw"]
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
+_INPUT = re.compile(r"(L\d+\.H\d+)\.([qkv])")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogitAttribution(Result):
-    """The parts of one scalar of the logits at each position.
+class Attribution(Result):
+    """The parts of one number at each position.
 
-    `values` [component, batch, pos] in logits; `total` [batch, pos] is the scalar computed from the
-    model's own logits; `completeness_error` = |Σ values − total|, at most `tolerance`.
-    The row at `pos` explains the prediction of the token after it, `targets`.
+    `values` [component, batch, pos]; `total` [batch, pos] is the number as the model itself
+    computed it; `completeness_error` = |Σ values − total|, at most `tolerance`.
     """
 
-    AXES: ClassVar = {
+    AXES: ClassVar[dict[str, tuple[str, ...]]] = {
         "values": ("component", "batch", "pos"),
         "total": ("batch", "pos"),
         "completeness_error": ("batch", "pos"),
         "tolerance": ("batch", "pos"),
         "tokens": ("batch", "pos"),
-        "targets": ("batch", "pos"),
-        "foils": ("batch", "pos"),
     }
     NAMES: ClassVar = {"components": "component"}
     values: np.ndarray
@@ -68,22 +64,49 @@ class LogitAttribution(Result):
     completeness_error: np.ndarray
     tolerance: np.ndarray
     tokens: np.ndarray
-    targets: np.ndarray
-    foils: np.ndarray
     components: tuple[str, ...]
     characters: tuple[str, ...] | None
-    scalar: str
     by: str
 
+    @classmethod
+    def checked(
+        cls,
+        model: HookedGPT,
+        tokens: Int[Tensor, "batch all_pos"],
+        rows: tuple[list[str], Float[Tensor, "component batch pos"]],
+        total: Float[Tensor, "batch pos"],
+        **fields: Any,
+    ) -> Self:
+        """Returns the attribution, if its rows sum to the total.
+
+        Raises:
+            CompletenessError: they do not, within 1e-5·(1 + Σ|row|) in float32 or
+                1e-12·(1 + Σ|row|) in float64.
+        """
+        labels, values = rows
+        tolerance = TOLERANCE[model.dtype] * (1 + values.abs().sum(0))
+        error = (values.sum(0) - total).abs()
+        check_complete(error, tolerance)
+        return cls(
+            values=to_numpy(values),
+            total=to_numpy(total),
+            completeness_error=to_numpy(error),
+            tolerance=to_numpy(tolerance),
+            tokens=to_numpy(tokens[:, : total.shape[1]]),
+            components=tuple(labels),
+            characters=None if model.tokenizer is None else model.tokenizer.characters,
+            provenance=Provenance.of(model, tokens),
+            **fields,
+        )
+
     def to_frame(self) -> pd.DataFrame:
-        """Returns columns batch, pos, target, component, contribution."""
+        """Returns columns batch, pos, component, contribution."""
         n, batch, pos = self.values.shape
         b, p = np.meshgrid(np.arange(batch), np.arange(pos), indexing="ij")
         return pd.DataFrame(
             {
                 "batch": np.tile(b.ravel(), n),
                 "pos": np.tile(p.ravel(), n),
-                "target": np.tile(self.targets.ravel(), n),
                 "component": np.repeat(np.array(self.components), batch * pos),
                 "contribution": self.values.ravel(),
             }
@@ -103,6 +126,32 @@ class LogitAttribution(Result):
         return row
 
 
+@dataclass(frozen=True, kw_only=True)
+class LogitAttribution(Attribution):
+    """The parts of one scalar of the logits at each position, in logits.
+
+    The row at `pos` explains the prediction of the token after it, `targets` [batch, pos].
+    """
+
+    AXES: ClassVar = Attribution.AXES | {"targets": ("batch", "pos"), "foils": ("batch", "pos")}
+    targets: np.ndarray
+    foils: np.ndarray
+    scalar: str
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns columns batch, pos, target, component, contribution."""
+        frame = super().to_frame()
+        frame.insert(2, "target", np.tile(self.targets.ravel(), len(self.components)))
+        return frame
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamAttribution(Attribution):
+    """The parts of what `into` reads from the residual stream at each position."""
+
+    into: str
+
+
 @torch.no_grad()
 def logit_attribution(
     model: HookedGPT,
@@ -118,7 +167,8 @@ def logit_attribution(
     Args:
         model: the model.
         cache: of a run in evaluation mode (`model.run_with_cache(tokens)`).
-        by: "block", or "head" to tell the heads of each block apart.
+        by: "block"; "head" tells the heads of each attention apart, "source" also the key position
+            that each head took it from (`L0.H3.S5`), "neuron" the neurons of each MLP (`L0.N17`).
         scalar: see the module.
         targets: the tokens to explain, [batch, pos]; by default the token at `pos + 1`, for every
             position but the last.
@@ -144,35 +194,94 @@ def logit_attribution(
     check_choice("by", by, get_args(By))
     check_choice("scalar", scalar, get_args(Scalar))
     tokens = tokens_of(model, cache)
-    if model.dtype not in TOLERANCE:
-        raise ConfigError(f"no tolerance is stated for {model.dtype}; use float32 or float64")
-    if targets is None and tokens.shape[1] < 2:
-        raise TokenError("a sequence of one token has no next token to explain; give targets")
-    targets = tokens[:, 1:] if targets is None else _check_tokens(model, targets, tokens, "targets")
-    foil_tokens = _foils(model, foils, targets, scalar)
-    logits = cache["hook_logits"][:, : targets.shape[1]]
-
-    weights = _target_weights(logits, targets, foil_tokens, scalar)
-    total = (weights * logits).sum(-1)
-    rows = _rows(model, cache, weights, by)
-    values = torch.stack(list(rows.values()))
-    tolerance = TOLERANCE[model.dtype] * (1 + values.abs().sum(0))
-    error = (values.sum(0) - total).abs()
-    check_complete(error, tolerance)
-    return LogitAttribution(
-        values=to_numpy(values),
-        total=to_numpy(total),
-        completeness_error=to_numpy(error),
-        tolerance=to_numpy(tolerance),
-        tokens=to_numpy(tokens[:, : targets.shape[1]]),
-        targets=to_numpy(targets),
-        foils=to_numpy(torch.full_like(targets, -1) if foil_tokens is None else foil_tokens),
-        components=tuple(rows),
-        characters=None if model.tokenizer is None else model.tokenizer.characters,
+    _check_dtype(model)
+    ask = make_readout(
+        model, tokens, cache["hook_logits"], scalar, targets, foils, get_args(Scalar)
+    )
+    weights = ask.weights()
+    return LogitAttribution.checked(
+        model,
+        tokens,
+        _logit_rows(model, cache, weights, by),
+        (weights * ask.logits).sum(-1),
+        targets=to_numpy(ask.targets),
+        foils=to_numpy(torch.full_like(ask.targets, -1) if ask.foils is None else ask.foils),
         scalar=scalar,
         by=by,
-        provenance=Provenance.of(model, tokens),
     )
+
+
+@torch.no_grad()
+def stream_attribution(
+    model: HookedGPT,
+    cache: ActivationCache,
+    into: str,
+    vector: Float[Tensor, "*batch_pos d"] | None = None,
+    by: By = "block",
+) -> StreamAttribution:
+    """Returns what a head's query, key or value, a neuron or the logits read, split into parts.
+
+    Everything that was written into the stream before that place is a row; so are the bias of the
+    LayerNorm in front of it and its own bias. The LayerNorm's scale is held at the run's value.
+
+    Args:
+        model: the model.
+        cache: of a run in evaluation mode.
+        into: "L2.H1.q", "L2.H1.k", "L2.H1.v": the head's query, key or value along `vector`;
+            "L1.N17": the input of that neuron, before its activation function;
+            "logits": the logits along `vector`.
+        vector: [d_head] (or [d_vocab]), or one for each position, [batch, pos, …]. The key at s,
+            divided by the attention scale, makes the query's rows those of the score at s.
+        by: as in `logit_attribution`.
+
+    Raises:
+        CompletenessError, CacheError: as `logit_attribution`.
+        ConfigError: no such place, a vector missing, not wanted or of the wrong shape.
+
+    Example:
+        >>> import interp, torch
+        >>> cfg = interp.GPTConfig(n_layers=2, n_heads=2, d_model=8, n_ctx=4, d_vocab=2)
+        >>> model = interp.HookedGPT(cfg, interp.CharTokenizer("ab"))
+        >>> _, cache = model.run_with_cache("abba")
+        >>> key = cache["k", 1][0, 2, 0] / model.config.attn_scale  # of head 0 at position 2
+        >>> parts = interp.stream_attribution(model, cache, "L1.H0.q", key)
+        >>> parts.components[-3:]
+        ('L0.mlp', 'L0.b_out', 'L1.ln1_bias')
+    """
+    check_choice("by", by, get_args(By))
+    tokens = tokens_of(model, cache)
+    _check_dtype(model)
+    if into == "logits":
+        u = _vector(cache, vector, model.config.d_vocab, into)
+        rows = _logit_rows(model, cache, u, by)
+        total = (u * cache["hook_logits"]).sum(-1)
+    elif parsed := _INPUT.fullmatch(into):
+        head = component(model.config, parsed[1])
+        block, letter = model.blocks[head.layer], parsed[2]
+        u = _vector(cache, vector, model.config.d_head, into)
+        weight = getattr(block.attn, f"W_{letter.upper()}")[head.index]
+        bias = getattr(block.attn, f"b_{letter.upper()}")
+        constants = (
+            {} if bias is None else {f"L{head.layer}.b_{letter.upper()}": u @ bias[head.index]}
+        )
+        place = (head.layer, 0)
+        rows = _rows(model, cache, u @ weight.T, by, place, block.ln1, constants)
+        total = (u * cache[letter, head.layer][:, :, head.index]).sum(-1)
+    else:
+        neuron = component(model.config, into)
+        mlp = None if neuron.kind != "neuron" else model.blocks[neuron.layer].mlp
+        if mlp is None:
+            raise ConfigError(
+                f"into = {into!r} reads nothing; give L2.H1.q (or k, v), L1.N17 or logits"
+            )
+        if vector is not None:
+            raise ConfigError("a neuron reads along its own input weights; give no vector")
+        u = mlp.W_in[:, neuron.index].expand(*tokens.shape, -1)
+        bias = mlp.b_in[neuron.index].expand(tokens.shape)
+        place, ln2 = (neuron.layer, 1), model.blocks[neuron.layer].ln2
+        rows = _rows(model, cache, u, by, place, ln2, {f"L{neuron.layer}.b_in": bias})
+        total = cache["pre", neuron.layer][..., neuron.index]
+    return StreamAttribution.checked(model, tokens, rows, total, into=into, by=by)
 
 
 def check_complete(error: Tensor, tolerance: Tensor) -> None:
@@ -193,100 +302,61 @@ def check_complete(error: Tensor, tolerance: Tensor) -> None:
     )
 
 
-def _rows(
+def _logit_rows(
     model: HookedGPT, cache: ActivationCache, weights: Float[Tensor, "batch pos d_vocab"], by: By
-) -> dict[str, Float[Tensor, "batch pos"]]:
-    direction = weights @ model.W_U.T  # [batch pos d_model]
-    ln_bias = torch.zeros_like(direction[..., 0])
-    if isinstance(model.ln_final, LayerNorm):
-        ln_bias = direction @ model.ln_final.b
+) -> tuple[list[str], Tensor]:
+    b_U = {} if model.b_U is None else {"b_U": weights @ model.b_U}
+    place = (len(model.blocks), 0)
+    return _rows(model, cache, weights @ model.W_U.T, by, place, model.ln_final, b_U)
+
+
+def _rows(
+    model: HookedGPT,
+    cache: ActivationCache,
+    direction: Float[Tensor, "batch pos d_model"],
+    by: By,
+    place: tuple[int, int],
+    norm: nn.Module,
+    constants: dict[str, Float[Tensor, "batch pos"]],
+) -> tuple[list[str], Tensor]:
+    """The parts of what is read along `direction` from the stream at `place` through `norm`."""
+    if isinstance(norm, LayerNorm):
+        constants = {_bias_label(place, model): direction @ norm.b, **constants}
         # (w * (c − mean c) / s) · u  =  c · (w*u − mean(w*u)) / s
-        direction = direction * model.ln_final.w
+        direction = direction * norm.w
         direction = direction - direction.mean(-1, keepdim=True)
-        direction = direction / cache["ln_final.hook_scale"][:, : direction.shape[1]]
-    rows = read_stream(model, cache, direction, by)
-    if isinstance(model.ln_final, LayerNorm):
-        rows["ln_bias"] = ln_bias
-    if model.b_U is not None:
-        rows["b_U"] = weights @ model.b_U
-    return rows
-
-
-def _target_weights(
-    logits: Float[Tensor, "batch pos d_vocab"],
-    targets: Int[Tensor, "batch pos"],
-    foils: Int[Tensor, "batch pos"] | None,
-    scalar: Scalar,
-) -> Float[Tensor, "batch pos d_vocab"]:
-    """The linear function of the logits that is split: a one at the target, minus a baseline."""
-    baseline = {
-        "raw": lambda: torch.zeros_like(logits),
-        "centered": lambda: torch.full_like(logits, 1 / logits.shape[-1]),
-        "probability": lambda: logits.softmax(-1),
-        "foil": lambda: _one_hot(foils, logits),
-    }[scalar]()
-    return _one_hot(targets, logits) - baseline
-
-
-def _one_hot(tokens: Tensor | None, like: Tensor) -> Tensor:
-    assert tokens is not None
-    return torch.zeros_like(like).scatter_(-1, tokens[..., None], 1.0)
-
-
-def tokens_of(model: HookedGPT, cache: ActivationCache) -> Int[Tensor, "batch pos"]:
-    if cache.model is not model:
-        raise CacheError("this cache was made by another model; run this one with run_with_cache")
-    if cache.tokens is None or not cache.has_batch_dim:
-        raise CacheError(
-            "attribution needs a cache with its tokens and batch axis; "
-            "use run_with_cache without remove_batch_dim, pos_slice or start_at_layer"
+        direction = (
+            direction / cache[f"{_norm_name(place, model)}.hook_scale"][:, : direction.shape[1]]
         )
-    return cache.tokens
+    labels, values = read_stream(model, cache, direction, by, place)
+    if constants:
+        values = torch.cat((values, torch.stack(list(constants.values()))))
+    return [*labels, *constants], values
 
 
-def _check_tokens(
-    model: HookedGPT, given: Any, tokens: Int[Tensor, "batch pos"], what: str
-) -> Int[Tensor, "batch up_to_pos"]:
-    ids = torch.as_tensor(given, device=model.device)
-    if ids.is_floating_point():
-        raise TokenError(f"{what} are {ids.dtype}; expected integer token ids")
-    n_pos = tokens.shape[1]
-    if ids.ndim != 2 or len(ids) != len(tokens) or not 1 <= ids.shape[1] <= n_pos:
-        raise TokenError(
-            f"{what} have shape {tuple(ids.shape)}; expected [{len(tokens)}, up to {n_pos}]"
+def _norm_name(place: tuple[int, int], model: HookedGPT) -> str:
+    layer, half = place
+    return "ln_final" if layer == len(model.blocks) else f"blocks.{layer}.ln{half + 1}"
+
+
+def _bias_label(place: tuple[int, int], model: HookedGPT) -> str:
+    layer, half = place
+    return "ln_bias" if layer == len(model.blocks) else f"L{layer}.ln{half + 1}_bias"
+
+
+def _vector(cache: ActivationCache, vector: Any, width: int, into: str) -> Tensor:
+    assert cache.tokens is not None
+    batch, pos = cache.tokens.shape
+    if vector is None:
+        raise ConfigError(f"{into} is a vector at each position; give the vector to read it along")
+    shapes = ((width,), (batch, pos, width))
+    if tuple(vector.shape) not in shapes:
+        raise ConfigError(
+            f"the vector has shape {tuple(vector.shape)}; expected {shapes[0]} or {shapes[1]}"
         )
-    if int(ids.min()) < 0 or int(ids.max()) >= model.config.d_vocab:
-        raise TokenError(
-            f"{what} run from {int(ids.min())} to {int(ids.max())}, outside the vocabulary "
-            f"0 … {model.config.d_vocab - 1}"
-        )
-    return ids.long()
+    return torch.as_tensor(vector).expand(batch, pos, width)
 
 
-def _foils(
-    model: HookedGPT, foils: Any, targets: Int[Tensor, "batch pos"], scalar: Scalar
-) -> Int[Tensor, "batch pos"] | None:
-    if (foils is not None) != (scalar == "foil"):
-        raise ConfigError('give foils together with scalar="foil", and only then')
-    if foils is None:
-        return None
-    if isinstance(foils, str):
-        foils = model.to_single_token(foils)
-    if isinstance(foils, int):
-        foils = torch.full_like(targets, foils)
-    checked = _check_tokens(model, foils, targets, "foils")
-    if checked.shape != targets.shape:
-        raise TokenError(
-            f"foils have shape {tuple(checked.shape)}; expected the targets' {tuple(targets.shape)}"
-        )
-    return checked
-
-
-def check_choice(name: str, given: str, choices: tuple[str, ...]) -> None:
-    """Raises ConfigError unless `given` is one of `choices`.
-
-    Raises:
-        ConfigError: with the choices.
-    """
-    if given not in choices:
-        raise ConfigError(f"{name} = {given!r} is not one of {', '.join(map(repr, choices))}")
+def _check_dtype(model: HookedGPT) -> None:
+    if model.dtype not in TOLERANCE:
+        raise ConfigError(f"no tolerance is stated for {model.dtype}; use float32 or float64")

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from interp.analysis.attribution import tokens_of
+from interp.analysis.readout import tokens_of
 from interp.analysis.results import Provenance, Result, to_numpy
 from interp.errors import CompletenessError
 from interp.gpt.activations import ActivationCache

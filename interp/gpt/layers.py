@@ -16,7 +16,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from einops import einsum, rearrange, repeat
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from interp.gpt.config import GPTConfig
@@ -126,7 +126,9 @@ class Attention(nn.Module):
         )
         if self.multiplier is not None:
             q = q * self.multiplier[:, None, None].to(q.dtype)
-        z = fused_attention(q, k, v, p_drop, 1 / self.attn_scale)
+        n_pos, n_key = q.shape[2], k.shape[2]
+        mask = self.mask[n_key - n_pos : n_key, :n_key] if 1 < n_pos < n_key else None
+        z = fused_attention(q, k, v, p_drop, 1 / self.attn_scale, mask)
         return rearrange(z, "batch head pos d_head -> batch pos head d_head")
 
     def attend_in_pieces(self, q: PerHead, k: PerKey, v: PerKey) -> PerHead:
@@ -199,8 +201,11 @@ def fused_attention(
     v: Float[Tensor, "batch head key d_head"],
     p_drop: float,
     scale: float,
+    mask: Bool[Tensor, "pos key"] | None = None,
 ) -> Float[Tensor, "batch head pos d_head"]:
     """Returns causal attention's output without ever holding the scores.
+
+    `mask` (True: visible) is needed where several queries stand on a longer past.
 
     On a processor without AMX, PyTorch's bfloat16 kernel takes three times as long as its float32
     one (measured on AVX-512), so there attention is computed in float32 also under autocast.
@@ -210,8 +215,8 @@ def fused_attention(
     if q.dtype == torch.bfloat16 and q.device.type == "cpu" and not _has_amx():
         with torch.autocast("cpu", enabled=False):
             q, k, v = q.float(), k.float(), v.float()
-            return attention(q, k, v, dropout_p=p_drop, is_causal=causal, scale=scale)
-    return attention(q, k, v, dropout_p=p_drop, is_causal=causal, scale=scale)
+            return attention(q, k, v, mask, p_drop, is_causal=causal, scale=scale)
+    return attention(q, k, v, mask, p_drop, is_causal=causal, scale=scale)
 
 
 @functools.cache
@@ -276,7 +281,12 @@ class Block(nn.Module):
 
     def forward(self, x: Residual, past: PastKeys | None = None) -> Residual:
         x = self.hook_resid_pre(x)
-        x = x + self.hook_attn_out(self.attn(*self.queries_keys_values(x, past)))
+        return self.after_attention(
+            x + self.hook_attn_out(self.attn(*self.queries_keys_values(x, past)))
+        )
+
+    def after_attention(self, x: Residual) -> Residual:
+        """Returns the stream after the block, from the stream between attention and MLP."""
         if self.mlp is not None:
             x = self.hook_resid_mid(x)
             x = x + self.hook_mlp_out(self.mlp(self.ln2(self.hook_mlp_in(x))))
