@@ -245,7 +245,7 @@ def _random(generator: torch.Generator, *shape: int, like: Tensor) -> Tensor:
 def _invertible(generator: torch.Generator, n: int, like: Tensor) -> Tensor:
     """A random well-conditioned matrix: a rotation with its axes stretched by 1/2 to 2."""
     rotation = torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=torch.float64))[0]
-    stretch = 2 ** (2 * torch.rand(n, generator=generator, dtype=torch.float64) - 1)
+    stretch = torch.exp2(2 * torch.rand(n, generator=generator, dtype=torch.float64) - 1)
     return (rotation * stretch).to(like)
 
 

@@ -281,6 +281,7 @@ def _replacement(
     if reference is None:
         raise ConfigError(f"'{one}' needs reference=, the sequences to take values from")
     found = reference
+    found.prepare([part.hook], keep=one.kind == "resample")  # now: not within the run it serves
     if one.kind == "mean":
         return lambda value: found.mean(part, value.shape[1]).expand(value.shape)
 
