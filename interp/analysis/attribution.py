@@ -250,7 +250,9 @@ def stream_attribution(
     """
     check_choice("by", by, get_args(By))
     tokens = tokens_of(model, cache)
-    _check_dtype(model)
+    logit_attribution(
+        model, cache, targets=tokens
+    )  # what is rebuilt from the stream cannot prove it
     if into == "logits":
         u = _vector(cache, vector, model.config.d_vocab, into)
         rows = _logit_rows(model, cache, u, by)
@@ -268,7 +270,12 @@ def stream_attribution(
         rows = _rows(model, cache, u @ weight.T, by, place, block.ln1, constants)
         total = (u * cache[letter, head.layer][:, :, head.index]).sum(-1)
     else:
-        neuron = component(model.config, into)
+        try:
+            neuron = component(model.config, into)
+        except ConfigError as error:
+            raise ConfigError(
+                f"{error}; readers are L2.H1.q (or k, v), L1.N17 and logits"
+            ) from None
         mlp = None if neuron.kind != "neuron" else model.blocks[neuron.layer].mlp
         if mlp is None:
             raise ConfigError(
@@ -296,7 +303,7 @@ def check_complete(error: Tensor, tolerance: Tensor) -> None:
     worst = int(excess.argmax())
     place = tuple(int(i) for i in np.unravel_index(worst, tuple(error.shape)))
     raise CompletenessError(
-        f"the parts miss the model's own logits by {float(error.flatten()[worst]):.3g} at "
+        f"the parts miss the model's own values by {float(error.flatten()[worst]):.3g} at "
         f"(batch, pos) {place}, more than the tolerance {float(tolerance.flatten()[worst]):.3g}; "
         "the cache does not belong to these weights, was changed, or was made in training mode"
     )
@@ -354,7 +361,10 @@ def _vector(cache: ActivationCache, vector: Any, width: int, into: str) -> Tenso
         raise ConfigError(
             f"the vector has shape {tuple(vector.shape)}; expected {shapes[0]} or {shapes[1]}"
         )
-    return torch.as_tensor(vector).expand(batch, pos, width)
+    vector = torch.as_tensor(vector).to(cache.model.device, cache.model.dtype)
+    if not bool(vector.isfinite().all()):
+        raise ConfigError("the vector holds numbers that are not finite")
+    return vector.expand(batch, pos, width)
 
 
 def _check_dtype(model: HookedGPT) -> None:

@@ -246,7 +246,8 @@ def _invertible(generator: torch.Generator, n: int, like: Tensor) -> Tensor:
     """A random well-conditioned matrix: a rotation with its axes stretched by 1/2 to 2."""
     rotation = torch.linalg.qr(torch.randn(n, n, generator=generator, dtype=torch.float64))[0]
     stretch = torch.exp2(2 * torch.rand(n, generator=generator, dtype=torch.float64) - 1)
-    return (rotation * stretch).to(like)
+    matrix: Tensor = rotation * stretch
+    return matrix.to(like)
 
 
 def _shift_unembedding(model: HookedGPT, generator: torch.Generator) -> Back:

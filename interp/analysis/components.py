@@ -25,6 +25,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.analysis.readout import check_choice
 from interp.errors import ConfigError, nearest
 from interp.gpt.config import GPTConfig
 from interp.gpt.layers import LayerNorm
@@ -35,7 +36,8 @@ Kind = Literal[
 ]
 CONSTANTS = ("pos_embed", "b_O", "b_out", "ln_bias", "b_U")  # the same for every sequence
 
-_LABEL = re.compile(r"L(\d+)\.(attn|b_O|mlp|b_out|H(\d+)|N(\d+))")
+_N = "(0|[1-9][0-9]{0,8})"
+_LABEL = re.compile(rf"L{_N}\.(attn|b_O|mlp|b_out|H{_N}|N{_N})")
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,11 @@ def components(
         cfg: the model's config.
         by: whole attentions and MLPs, or the heads of each attention, or the neurons of each MLP.
         constants: include those that are the same for every sequence.
+
+    Raises:
+        ConfigError: an unknown `by`.
     """
+    check_choice("by", by, ("block", "head", "neuron"))
     found = [Component("embed", "embed", -1), Component("pos_embed", "pos_embed", -1)]
     for layer in range(cfg.n_layers):
         if by == "head":
@@ -179,9 +185,13 @@ def component(cfg: GPTConfig, label: str) -> Component:
             found = Component(label, "neuron", int(layer), int(neuron))
         else:
             found = Component(label, what, int(layer))  # type: ignore[arg-type]  # by the pattern
-    if found is None or not _exists(found, cfg) or str(found) != label:
-        known = [str(c) for by in ("block", "head") for c in components(cfg, by)]
-        raise ConfigError(f"this model has no component {label!r}{nearest(label, known)}")
+    if found is None or not _exists(found, cfg):
+        known = dict.fromkeys(str(c) for by in ("block", "head") for c in components(cfg, by))
+        if found is not None and found.kind == "neuron" and found.layer < cfg.n_layers:
+            where = f"; its neurons are N0 … N{cfg.d_mlp - 1}" if cfg.d_mlp else ""
+        else:
+            where = nearest(label, known)
+        raise ConfigError(f"this model has no component {label!r}{where}")
     return found
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, Literal, get_args
 
 import torch
@@ -91,10 +92,11 @@ class Readout:
         """
         if not isinstance(self.scalar, str):
             value = self.scalar(logits, self.targets)
-            if value.shape != logits.shape[:-1]:
+            if not isinstance(value, Tensor) or value.shape != logits.shape[:-1]:
+                given = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 raise ConfigError(
-                    f"{self.name} returned shape {tuple(value.shape)} for logits of shape "
-                    f"{tuple(logits.shape)}; expected {tuple(logits.shape[:-1])}"
+                    f"{self.name} returned {given} for logits of shape {tuple(logits.shape)}; "
+                    f"expected a tensor of shape {tuple(logits.shape[:-1])}"
                 )
             return value
         if self.scalar == "kl":
@@ -198,7 +200,7 @@ def _check_tokens(
     model: HookedGPT, given: Any, tokens: Int[Tensor, "batch pos"], what: str
 ) -> Int[Tensor, "batch up_to_pos"]:
     ids = torch.as_tensor(given, device=model.device)
-    if ids.is_floating_point():
+    if ids.is_floating_point() or ids.dtype == torch.bool:
         raise TokenError(f"{what} are {ids.dtype}; expected integer token ids")
     n_pos = tokens.shape[1]
     if ids.ndim != 2 or len(ids) != len(tokens) or not 1 <= ids.shape[1] <= n_pos:
@@ -220,8 +222,8 @@ def _foils(model: HookedGPT, foils: Any, targets: Targets, scalar: Any) -> Targe
         return None
     if isinstance(foils, str):
         foils = model.to_single_token(foils)
-    if isinstance(foils, int):
-        foils = torch.full_like(targets, foils)
+    if isinstance(foils, Integral) and not isinstance(foils, bool):
+        foils = torch.full_like(targets, int(foils))
     checked = _check_tokens(model, foils, targets, "foils")
     if checked.shape != targets.shape:
         raise TokenError(

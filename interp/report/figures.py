@@ -1,63 +1,60 @@
 """Results to matplotlib figures. A figure function takes a result and returns a `Figure`; it
-computes nothing and touches no global state.
-
-Contributions use a diverging scale, symmetric about zero and shared by all that is compared;
-attention a sequential one from 0 to 1, with the masked half left empty. Both are safe for the
-colour-blind (matplotlib's PuOr and cividis).
+computes nothing and touches no global state. The style is that of `interp.report.style`.
 """
 
 from __future__ import annotations
 
-import functools
-import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager, get_font
 
-from interp import files
 from interp.analysis.attention import AttentionPatterns
-from interp.analysis.attribution import LogitAttribution
+from interp.analysis.attribution import Attribution, LogitAttribution, StreamAttribution
+from interp.analysis.effects import ComponentEffects
 from interp.analysis.lens import LogitLens
+from interp.analysis.patching import Patching
 from interp.analysis.results import Result
+from interp.analysis.shapley import ShapleyValues
 from interp.errors import ConfigError
-from interp.gpt.tokenizer import visible
+from interp.report.effect_figures import (
+    effects_bars,
+    effects_scatter,
+    patching_map,
+    shapley_bars,
+)
+from interp.report.style import BLUE, GREY, ORANGE, PURPLE, glyph, png, save_figure, style
 from interp.training.history import HistoryRow
 
-FONT = "DejaVu Sans"  # comes with matplotlib, and has ␣ and ⏎
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "font.family": FONT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9,
-    "figure.constrained_layout.use": True,
-    "text.parse_math": False,  # a $ is a character like any other
-    "svg.hashsalt": "gpt-interp",
-    "svg.fonttype": "path",
-    "savefig.facecolor": "white",
-}
-ORANGE, PURPLE, BLUE, GREY = "#b35806", "#542788", "#0072b2", "#666666"
+__all__ = [
+    "BLUE",
+    "GREY",
+    "ORANGE",
+    "PURPLE",
+    "attention_grid",
+    "contribution_bars",
+    "contribution_map",
+    "effects_bars",
+    "effects_scatter",
+    "figures_of",
+    "lens_map",
+    "loss_curve",
+    "patching_map",
+    "png",
+    "save_figure",
+    "shapley_bars",
+    "style",
+]
+
+MOST_ROWS = 40  # components drawn one by one; the others are drawn as their sum
 SCALARS = {
     "centered": "logit − mean logit",
     "foil": "logit − foil's logit",
     "probability": "logit − Σ p·logit",
     "raw": "logit",
 }
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """Applies the one style inside a `with` block only."""
-    with mpl.rc_context(STYLE):
-        yield
 
 
 def loss_curve(rows: Sequence[HistoryRow]) -> Figure:
@@ -115,9 +112,12 @@ def attention_grid(result: AttentionPatterns) -> Figure:
         return figure
 
 
-def contribution_map(result: LogitAttribution, sequence: int = 0) -> Figure:
-    """Returns contributions as a position-by-component map of one sequence."""
-    values = result.values[:, sequence]
+def contribution_map(result: Attribution, sequence: int = 0) -> Figure:
+    """Returns contributions as a position-by-component map of one sequence.
+
+    Of more than 40 components, the largest are drawn one by one and the others as their sum.
+    """
+    names, values = _rows_to_draw(result, result.values[:, sequence])
     limit = float(np.abs(values).max()) or 1.0
     n_components, n_pos = values.shape
     with style():
@@ -126,23 +126,27 @@ def contribution_map(result: LogitAttribution, sequence: int = 0) -> Figure:
         image = axes.imshow(
             values, cmap="PuOr_r", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest"
         )
-        axes.set_yticks(range(n_components), result.components, fontsize=7)
-        _label_positions(axes, result, sequence, "token predicted at each position")
+        axes.set_yticks(range(n_components), names, fontsize=7)
+        _label_positions(axes, result, sequence)
         bar = figure.colorbar(image, ax=axes, pad=0.01)
-        bar.set_label(f"contribution to {SCALARS[result.scalar]}\n(logits)")
+        bar.set_label(f"contribution to {_what(result)}")
         return figure
 
 
-def contribution_bars(result: LogitAttribution, sequence: int = 0, pos: int = -1) -> Figure:
-    """Returns the signed contributions at one position, in the order of the model."""
-    values = result.values[:, sequence, pos]
+def contribution_bars(result: Attribution, sequence: int = 0, pos: int = -1) -> Figure:
+    """Returns the signed contributions at one position, in the order of the model.
+
+    Of more than 40 components, the largest are drawn one by one and the others as their sum.
+    """
+    names, rows = _rows_to_draw(result, result.values[:, sequence, pos][:, None])
+    values = rows[:, 0]
     with style():
         figure = Figure(figsize=(5.2, 0.9 + 0.19 * len(values)))
         axes = figure.subplots()
         colours = [ORANGE if value > 0 else PURPLE for value in values]
         axes.barh(range(len(values)), values, color=colours, height=0.75)
         axes.axvline(0, color="black", linewidth=0.8)
-        axes.set_yticks(range(len(values)), result.components, fontsize=7)
+        axes.set_yticks(range(len(values)), names, fontsize=7)
         axes.set_ylim(len(values) - 0.4, -0.6)
         span = float(np.abs(values).max()) or 1.0
         axes.set_xlim(min(values.min(), 0) - 0.2 * span, max(values.max(), 0) + 0.2 * span)
@@ -151,13 +155,30 @@ def contribution_bars(result: LogitAttribution, sequence: int = 0, pos: int = -1
             offset = (3 if value >= 0 else -3, 0)
             axes.annotate(f"{value:+.2f}", (value, i), offset, textcoords="offset points",
                           ha=side, va="center", fontsize=6.5, color=GREY)  # fmt: skip
-        axes.set_xlabel(f"contribution to {SCALARS[result.scalar]} (logits)")
-        before = _character(result, int(result.tokens[sequence, pos]))
-        target = _character(result, int(result.targets[sequence, pos]))
-        axes.set_title(
-            f"after {before}, towards {target}: they sum to {result.total[sequence, pos]:+.2f}"
-        )
+        axes.set_xlabel(f"contribution to {_what(result)}")
+        at = f"after {glyph(result.characters, int(result.tokens[sequence, pos]))}"
+        if isinstance(result, LogitAttribution):
+            target = glyph(result.characters, int(result.targets[sequence, pos]))
+            at += f", towards {target}"
+        axes.set_title(f"{at}: they sum to {result.total[sequence, pos]:+.2f}")
         return figure
+
+
+def _rows_to_draw(result: Attribution, values: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Names and values [component, pos], in order; the smallest added up if there are too many."""
+    names = list(result.components)
+    if len(names) <= MOST_ROWS:
+        return names, values
+    kept = np.sort(np.argsort(-np.abs(values).mean(1), kind="stable")[: MOST_ROWS - 1])
+    others = np.delete(values, kept, axis=0)
+    together = f"{len(others):,} others"
+    return [*(names[i] for i in kept), together], np.vstack((values[kept], others.sum(0)))
+
+
+def _what(result: Attribution) -> str:
+    if isinstance(result, LogitAttribution):
+        return f"{SCALARS[result.scalar]} (logits)"
+    return f"what {result.into} reads" if isinstance(result, StreamAttribution) else "the total"
 
 
 def lens_map(result: LogitLens, sequence: int = 0) -> Figure:
@@ -173,32 +194,15 @@ def lens_map(result: LogitLens, sequence: int = 0) -> Figure:
         )
         for depth in range(n_depths):
             for pos in range(n_pos):
-                letter = _character(result, int(result.top[depth, sequence, pos]))
+                letter = glyph(result.characters, int(result.top[depth, sequence, pos]))
                 colour = "black" if values[depth, pos] > low / 2 else "white"
                 axes.text(pos, n_depths - 1 - depth, letter, fontsize=5, color=colour,
                           ha="center", va="center")  # fmt: skip
         axes.set_yticks(range(n_depths), result.depths[::-1], fontsize=7)
-        _label_positions(axes, result, sequence, "true next token at each position")
+        _label_positions(axes, result, sequence)
         bar = figure.colorbar(image, ax=axes, pad=0.01)
         bar.set_label("log-probability of the\ntrue next token (nats)")
         return figure
-
-
-def save_figure(figure: Figure, stem: Path) -> None:
-    """Writes `stem`.png (300 dpi) and `stem`.svg; the same figure gives the same bytes."""
-    files.write_file(stem.with_suffix(".png"), lambda path: path.write_bytes(png(figure, 300)))
-    out = io.BytesIO()
-    with style():
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    files.write_file(stem.with_suffix(".svg"), lambda path: path.write_bytes(out.getvalue()))
-
-
-def png(figure: Figure, dpi: int) -> bytes:
-    """Returns the figure as PNG bytes."""
-    out = io.BytesIO()
-    with style():
-        figure.savefig(out, format="png", dpi=dpi, metadata={"Software": None})
-    return out.getvalue()
 
 
 def figures_of(result: Result) -> dict[str, tuple[Figure, str]]:
@@ -212,22 +216,46 @@ def figures_of(result: Result) -> dict[str, tuple[Figure, str]]:
             )
             return {"attention": (attention_grid(result), caption)}
         case LogitAttribution():
-            n_pos = result.values.shape[2]
             pos = int(result.total[0].argmax())
-            error = float(result.completeness_error.max())
             over = (
                 "Each component's direct contribution to the true next character, normalisation "
-                f"frozen ({SCALARS[result.scalar]}); n = {n_pos} positions of one passage; rows "
-                f"miss the model's own logits by at most {error:.1e}."
+                f"frozen ({SCALARS[result.scalar]}); {_extent(result)}."
             )
-            at = f"The same at position {pos}, where the total is largest."
-            return {
-                f"contributions-by-{result.by}": (contribution_map(result), over),
-                f"contributions-by-{result.by}-at-one-position": (
-                    contribution_bars(result, pos=pos),
-                    at,
-                ),
-            }
+            return _both(result, f"contributions-by-{result.by}", over, pos)
+        case StreamAttribution():
+            pos = int(np.abs(result.total[0]).argmax())
+            over = (
+                f"Each component's contribution to what {result.into} reads from the stream, "
+                f"normalisation frozen; {_extent(result)}."
+            )
+            return _both(result, f"into-{result.into}-by-{result.by}", over, pos)
+        case ComponentEffects():
+            return _figures_of_effects(result)
+        case ShapleyValues():
+            n = result.values.shape[1] * result.values.shape[2]
+            how = (
+                "every set of components"
+                if not result.permutations
+                else f"{result.permutations} random orders, each also backwards"
+            )
+            caption = (
+                f"Shapley values of {result.scalar} through "
+                f"{'re-runs of the model' if result.rerun else 'the final LayerNorm'} (absent: "
+                f"{result.baseline}), from {how}; means over n = {n} positions. They sum to "
+                "the scalar with all components minus the scalar with none."
+            )
+            return {"shapley": (shapley_bars(result), caption)}
+        case Patching():
+            n = result.values.shape[1]
+            run, other = ("corrupted", "clean")[:: 1 if result.direction == "denoise" else -1]
+            caption = (
+                f"Patching {result.what} ({result.direction}): the {run} prompt is run with pieces "
+                f"of the {other} run. 0: no change of the scalar ({result.scalar}, read at "
+                f"position {result.position}); 1: as much as the whole other prompt. n = {n} pair"
+                f"{'s' if n > 1 else ''} of prompts."
+            )
+            name = f"patching-{result.what}-{result.direction}".replace(" ", "-")
+            return {name: (patching_map(result), caption)}
         case LogitLens():
             n_pos = result.log_prob.shape[2]
             caption = (
@@ -239,25 +267,48 @@ def figures_of(result: Result) -> dict[str, tuple[Figure, str]]:
     raise ConfigError(f"no figure is known for a {type(result).__name__}")
 
 
-def _character(result: LogitAttribution | LogitLens, token: int) -> str:
-    if not result.characters:
-        return str(token)
-    glyph = visible(result.characters[token])
-    return glyph if all(ord(c) in _drawable() for c in glyph) else "□"
-
-
-@functools.cache
-def _drawable() -> frozenset[int]:
-    """The code points that the figures' font has."""
-    return frozenset(get_font(fontManager.findfont(FONT)).get_charmap())
-
-
-def _label_positions(
-    axes: Axes, result: LogitAttribution | LogitLens, sequence: int, what: str
-) -> None:
-    targets = result.targets[sequence]
+def _label_positions(axes: Axes, result: Attribution | LogitLens, sequence: int) -> None:
+    predicts = isinstance(result, LogitAttribution | LogitLens)
+    tokens = result.targets if isinstance(result, LogitAttribution | LogitLens) else result.tokens
+    tokens = tokens[sequence]
     if result.characters:
-        labels = [_character(result, int(token)) for token in targets]
-        axes.set_xticks(range(len(targets)), labels, fontsize=6)
+        labels = [glyph(result.characters, int(token)) for token in tokens]
+        axes.set_xticks(range(len(tokens)), labels, fontsize=6)
         axes.tick_params(axis="x", length=0)
-    axes.set_xlabel(what)
+    axes.set_xlabel("token predicted at each position" if predicts else "token at each position")
+
+
+def _extent(result: Attribution) -> str:
+    error = float(result.completeness_error.max())
+    return (
+        f"n = {result.values.shape[2]} positions of one passage; rows miss the model's own values "
+        f"by at most {error:.1e}"
+    )
+
+
+def _both(result: Attribution, name: str, over: str, pos: int) -> dict[str, tuple[Figure, str]]:
+    at = f"The same at position {pos}, where the total is largest."
+    return {
+        name: (contribution_map(result), over),
+        f"{name}-at-one-position": (contribution_bars(result, pos=pos), at),
+    }
+
+
+def _figures_of_effects(result: ComponentEffects) -> dict[str, tuple[Figure, str]]:
+    n = result.direct.shape[1]
+    draws = f", {result.draws} draws" if result.draws else ""
+    how = (
+        f"{result.ablate} ablation{draws}, reference: {result.reference}; scalar: {result.scalar}; "
+        f"n = {n} sequences × {len(result.positions)} positions; bars: 95 % bootstrap-t over "
+        f"sequences, seed {result.provenance.seed}"
+    )
+    name = f"effects-{result.ablate}-{result.scalar}"
+    bars = f"Direct and total effect of replacing each component ({how})."
+    scatter = (
+        "Direct against total effect, layer by layer; on the line the two are equal. Ringed: "
+        f"intervals on different sides of zero ({how})."
+    )
+    return {
+        name: (effects_bars(result), bars),
+        f"{name}-by-layer": (effects_scatter(result), scatter),
+    }

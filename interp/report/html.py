@@ -21,10 +21,15 @@ from matplotlib.figure import Figure
 
 from interp import files
 from interp.analysis.attention import AttentionPatterns
-from interp.analysis.attribution import LogitAttribution
+from interp.analysis.attribution import LogitAttribution, StreamAttribution
+from interp.analysis.checks import ModelChecks
+from interp.analysis.effects import ComponentEffects
 from interp.analysis.lens import LogitLens
+from interp.analysis.patching import Patching
 from interp.analysis.results import Result
+from interp.analysis.shapley import ShapleyValues
 from interp.errors import CheckpointError, ConfigError, OutputError
+from interp.gpt.checkpoint import model_hash
 from interp.gpt.model import HookedGPT
 from interp.gpt.tokenizer import visible
 from interp.report import figures
@@ -38,6 +43,11 @@ HEADINGS = {
     LogitLens: ("passage", "What it predicts, and when"),
     AttentionPatterns: ("attention", "Where the heads look"),
     LogitAttribution: ("contributions", "Which part made the prediction"),
+    StreamAttribution: ("readers", "What a part of the model reads"),
+    ShapleyValues: ("shapley", "Fair shares"),
+    ComponentEffects: ("effects", "What happens when a part is removed"),
+    Patching: ("patching", "Where the difference between two prompts sits"),
+    ModelChecks: ("self-test", "What must not change, does not"),
 }
 
 
@@ -77,12 +87,11 @@ def write_report(
 
     Raises:
         OutputError: the folder cannot be written, or holds something else.
-        ConfigError: no results, or results of different models.
+        ConfigError: no results, or results that are not of this model.
     """
     folder = Path(folder)
     title = folder.name if title is None else title
-    if not results or len({result.provenance.model for result in results}) != 1:
-        raise ConfigError("a report needs results, all of one model")
+    _check_model(model, results)
     _claim(folder, title)
     document = {
         "format": FORMAT,
@@ -139,6 +148,18 @@ def read_report(path: str | Path) -> dict[str, Any]:
     return found_document
 
 
+def _check_model(model: HookedGPT, results: Sequence[Result]) -> None:
+    if not results:
+        raise ConfigError("a report needs at least one result")
+    own = model_hash(model)
+    for result in results:
+        if result.provenance.model != own:
+            raise ConfigError(
+                f"a {type(result).__name__} is of the model {result.provenance.model[:8]}…, but "
+                f"the report is of {own[:8]}…; make it again with this model"
+            )
+
+
 def _claim(folder: Path, title: str) -> None:
     if folder.is_file():
         raise OutputError(f"{folder} is a file; choose another --out")
@@ -178,9 +199,7 @@ def _result_sections(results: Sequence[Result], folder: Path) -> list[_Section]:
             if not isinstance(result, kind):
                 continue
             section = sections.setdefault(id, _Section(id, heading))
-            table = type(result).__name__
-            if isinstance(result, LogitAttribution):
-                table += f"-by-{result.by}"
+            table = _table_name(result)
             csv = result.to_frame().to_csv(index=False, lineterminator="\n")
             files.write_text(folder / "tables" / f"{table}.csv", csv)
             if isinstance(result, LogitLens):
@@ -189,9 +208,35 @@ def _result_sections(results: Sequence[Result], folder: Path) -> list[_Section]:
                     "the pointer over one to see its probability, its rank and what was likelier."
                 ]
                 section.passage = _passage(result)
+            if isinstance(result, ModelChecks):
+                section.rows = [(name, _outcome(result, i)) for i, name in enumerate(result.names)]
+                continue
             for name, (figure, caption) in figures.figures_of(result).items():
                 section.figures.append(_figure(name, figure, caption, folder, table))
     return list(sections.values())
+
+
+def _table_name(result: Result) -> str:
+    name = type(result).__name__
+    match result:
+        case StreamAttribution():
+            return f"{name}-{result.into}-by-{result.by}"
+        case LogitAttribution():
+            return f"{name}-by-{result.by}"
+        case ComponentEffects():
+            return f"{name}-{result.ablate}-{result.scalar}"
+        case Patching():
+            return f"{name}-{result.what}-{result.direction}".replace(" ", "-")
+    return name
+
+
+def _outcome(checks: ModelChecks, i: int) -> str:
+    if checks.notes[i]:
+        return f"{checks.outcomes[i]}: {checks.notes[i]}"
+    return (
+        f"{checks.outcomes[i]}: largest relative difference {checks.errors[i]:.1e} "
+        f"(tolerance {checks.tolerances[i]:.0e})"
+    )
 
 
 def _passage(lens: LogitLens) -> list[dict[str, Any]]:

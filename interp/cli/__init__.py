@@ -1,0 +1,40 @@
+"""The command line: load, one library call, write."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+
+from interp.cli import looking, making
+from interp.cli.common import app
+from interp.errors import InterpError, TrainingInterrupted
+
+__all__ = ["app", "looking", "main", "making"]
+
+_UsageError: Any = typer.BadParameter.__mro__[1]  # the parent: any wrong use of the command line
+
+
+def main() -> None:
+    """Runs the command line. Mistakes are one line and exit status 2; Ctrl-C is 130."""
+    try:
+        app(standalone_mode=len(sys.argv) < 2)  # alone, it shows the help
+    except _UsageError as error:
+        _fail(f"error: {error.format_message()}; see interp --help", 2)
+    except typer.Abort:
+        _fail("interrupted", 130)
+    except TrainingInterrupted as stopped:
+        _fail(str(stopped), 130)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except InterpError as error:
+        _fail(f"error: {error}", 2)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+
+
+def _fail(message: str, status: int) -> None:
+    print(" ".join(message.split("\n")), file=sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,79 @@
+"""The one style of all figures, and how they are written to files.
+
+Contributions use a diverging scale, symmetric about zero and shared by all that is compared;
+attention a sequential one from 0 to 1, with the masked half left empty. Both are safe for the
+colour-blind (matplotlib's PuOr and cividis).
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager, get_font
+
+from interp import files
+from interp.gpt.tokenizer import visible
+
+FONT = "DejaVu Sans"  # comes with matplotlib, and has ␣ and ⏎
+STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "font.family": FONT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9,
+    "figure.constrained_layout.use": True,
+    "text.parse_math": False,  # a $ is a character like any other
+    "svg.hashsalt": "gpt-interp",
+    "svg.fonttype": "path",
+    "savefig.facecolor": "white",
+}
+ORANGE, PURPLE, BLUE, GREY = "#b35806", "#542788", "#0072b2", "#666666"
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Applies the one style inside a `with` block only."""
+    with mpl.rc_context(STYLE):
+        yield
+
+
+def save_figure(figure: Figure, stem: Path) -> None:
+    """Writes `stem`.png (300 dpi) and `stem`.svg; the same figure gives the same bytes."""
+    files.write_file(
+        stem.with_name(f"{stem.name}.png"), lambda path: path.write_bytes(png(figure, 300))
+    )
+    out = io.BytesIO()
+    with style():
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
+    files.write_file(
+        stem.with_name(f"{stem.name}.svg"), lambda path: path.write_bytes(out.getvalue())
+    )
+
+
+def png(figure: Figure, dpi: int) -> bytes:
+    """Returns the figure as PNG bytes."""
+    out = io.BytesIO()
+    with style():
+        figure.savefig(out, format="png", dpi=dpi, metadata={"Software": None})
+    return out.getvalue()
+
+
+def glyph(characters: Sequence[str] | None, token: int) -> str:
+    """Returns a token's character as it is drawn; its number where there are no characters."""
+    if not characters:
+        return str(token)
+    shown = visible(characters[token])
+    return shown if all(ord(c) in _drawable() for c in shown) else "□"
+
+
+@functools.cache
+def _drawable() -> frozenset[int]:
+    """The code points that the figures' font has."""
+    return frozenset(get_font(fontManager.findfont(FONT)).get_charmap())

@@ -1,0 +1,644 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from conftest import VARIANTS, assert_close, random_model, random_tokens, variant_id
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp import (
+    CacheError,
+    ConfigError,
+    HookError,
+    Intervention,
+    ReferenceSet,
+    TokenError,
+    intervene,
+)
+from interp.analysis.components import component, components
+
+LABELS = [
+    "embed", "pos_embed", "L0.attn", "L0.H1", "L1.H3", "L0.b_O", "L0.mlp", "L0.N17", "L1.N3",
+    "L1.b_out", "ln_bias", "b_U",
+]  # fmt: skip
+SENDERS = ["embed", "pos_embed", "L0.attn", "L0.H1", "L0.b_O", "L0.mlp", "L0.N17", "L0.b_out"]
+HOOKS = [
+    "blocks.1.hook_resid_pre", "blocks.0.hook_attn_out", "blocks.1.attn.hook_q",
+    "blocks.0.hook_mlp_in", "blocks.1.mlp.hook_pre", "blocks.1.hook_k_input", "hook_logits",
+]  # fmt: skip
+SMALL = {"d_model": 16, "d_mlp": 20}
+NUMBER = st.integers(0, 99)
+ALL_VARIANTS = [*VARIANTS, {"qkv_bias": True}]
+
+
+@pytest.fixture
+def model():
+    return random_model(torch.float64, **SMALL)
+
+
+@pytest.fixture
+def tokens(model):
+    return random_tokens(model)
+
+
+@pytest.fixture
+def others(model):
+    return random_tokens(model, batch=6, pos=12, seed=5)
+
+
+def run(model, tokens, interventions, **options):
+    with torch.no_grad(), intervene(model, interventions, **options):
+        return model(tokens)
+
+
+def cached(model, tokens, name):
+    return model.run_with_cache(tokens, names_filter=[name])[1][name]
+
+
+def edited(model, label, x, other):
+    """The activation at a label's hook point with the component's part taken from `other`.
+
+    `other` None: the component wrote nothing.
+    """
+    layer, _, what = label.partition(".")
+    block = model.blocks[int(layer[1:])] if what and "hook_" not in label else None
+    if label in ("embed", "pos_embed") or "hook_" in label:
+        return torch.zeros_like(x) if other is None else other.expand_as(x).clone()
+    if what in ("attn", "mlp"):
+        constant = block.attn.b_O if what == "attn" else block.mlp.b_out
+        return (constant if other is None else other).expand_as(x).clone()
+    out = x.clone()
+    if what.startswith("H"):
+        out[:, :, int(what[1:])] = 0 if other is None else other[:, :, int(what[1:])]
+    elif what.startswith("N"):
+        out[..., int(what[1:])] = 0 if other is None else other[..., int(what[1:])]
+    elif other is None:
+        out -= {
+            "b_O": lambda: block.attn.b_O,
+            "b_out": lambda: block.mlp.b_out,
+            "ln_bias": lambda: model.ln_final.b @ model.W_U,
+            "b_U": lambda: model.b_U,
+        }[what or label]()
+    return out
+
+
+def hook_of(label):
+    layer, _, what = label.partition(".")
+    if "hook_" in label:
+        return label
+    if not what:
+        return f"hook_{label}" if "embed" in label else "hook_logits"
+    place = {"a": "hook_attn_out", "b_O": "hook_attn_out", "m": "hook_mlp_out",
+             "b_out": "hook_mlp_out", "H": "attn.hook_z", "N": "mlp.hook_post"}  # fmt: skip
+    return f"blocks.{layer[1:]}.{place.get(what) or place[what[0]]}"
+
+
+def by_hand(model, tokens, label, other=None, positions=None):
+    """The logits of a run in which a plain hook makes the edit."""
+
+    def hook(x, hook):
+        new = edited(model, label, x, other)
+        if positions is None:
+            return new
+        x[:, positions] = new[:, positions]
+        return x
+
+    with torch.no_grad(), model.hooks([(hook_of(label), hook)]):
+        return model(tokens)
+
+
+def written(model, label, x):
+    """What a component adds to the stream, from the activation at its hook point."""
+    layer, _, what = label.partition(".")
+    if not what:
+        return x
+    block = model.blocks[int(layer[1:])]
+    if what[0] == "H":
+        return x[:, :, int(what[1:])] @ block.attn.W_O[int(what[1:])]
+    if what[0] == "N":
+        return x[..., int(what[1:]), None] * block.mlp.W_out[int(what[1:])]
+    constant = block.attn.b_O if hook_of(label).endswith("attn_out") else block.mlp.b_out
+    return x - constant if what in ("attn", "mlp") else constant.expand_as(x)
+
+
+def exists(model, label):
+    try:
+        component(model.config, label)
+    except ConfigError:
+        return False
+    return True
+
+
+# ---- each kind at each component -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("positions", [None, (2, 5)])
+@pytest.mark.parametrize("label", LABELS + HOOKS)
+def test_each_kind_is_the_edit_by_hand(model, tokens, others, label, positions):
+    name = hook_of(label)
+    theirs = cached(model, others, name)[:, :9]
+    source = model.run_with_cache(tokens.flip(0), names_filter=[name])[1]
+    rows = torch.tensor([5, 3])
+    at = None if positions is None else list(positions)
+    for kind, other, options in [
+        ("zero", None, {}),
+        ("mean", theirs.mean(0, keepdim=True), {"reference": others}),
+        ("resample", theirs[rows], {"reference": others, "rows": rows}),
+        ("patch", source[name], {"source": source}),
+    ]:
+        given = run(model, tokens, Intervention(label, kind, positions), **options)
+        assert_close(given, by_hand(model, tokens, label, other, at), kind)
+
+
+@pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
+def test_zero_and_mean_of_every_component_of_every_variant(variant):
+    model = random_model(torch.float64, **(SMALL | variant))
+    tokens, others = random_tokens(model), random_tokens(model, 5, seed=3)
+    _, cache = model.run_with_cache(others)
+    for c in {*components(model.config, "block"), *components(model.config, "head")}:
+        label = str(c)
+        assert_close(run(model, tokens, f"zero {label}"), by_hand(model, tokens, label), label)
+        mean = cache[hook_of(label)].mean(0, keepdim=True)
+        given = run(model, tokens, f"mean {label}", reference=others)
+        assert_close(given, by_hand(model, tokens, label, mean), label)
+
+
+@pytest.mark.parametrize("label", [c for c in LABELS if c not in ("L0.N17", "L1.N3")])
+def test_edit_reaches_the_logits_only_from_its_position_on(model, tokens, label):
+    changed = (run(model, tokens, f"zero {label} at 4") - model(tokens)).abs().amax((0, 2))
+    assert (changed[:4] < 1e-12).all()
+    assert changed[4] > 1e-6
+
+
+def test_only_what_a_constant_is_not_changes_with_its_mean(model, tokens, others):
+    for label in ("pos_embed", "L0.b_O", "L1.b_out", "ln_bias", "b_U"):
+        assert_close(run(model, tokens, f"mean {label}", reference=others), model(tokens), label)
+
+
+def test_heads_and_neurons_together_are_their_sublayer(model, tokens):
+    heads = [f"zero L0.H{h}" for h in range(4)]
+    assert_close(run(model, tokens, heads), run(model, tokens, "zero L0.attn"))
+    neurons = [f"zero L0.N{n}" for n in range(model.config.d_mlp)]
+    assert_close(run(model, tokens, neurons), run(model, tokens, "zero L0.mlp"))
+
+
+def test_patch_from_one_sequence_serves_all(model, tokens):
+    source = model.run_with_cache(tokens[1:])[1]
+    given = run(model, tokens, "patch L0.H2", source=source)
+    assert_close(given, by_hand(model, tokens, "L0.H2", source["z", 0]))
+    assert_close(given[1], model(tokens)[1])
+
+
+def test_resample_is_drawn_by_its_seed(model, tokens, others):
+    reference = ReferenceSet(model, others)
+    for seed in (0, 1, 2):
+        given = run(model, tokens, "resample L0.mlp", reference=reference, seed=seed)
+        rows = reference.draw(2, seed)
+        theirs = cached(model, others, "blocks.0.hook_mlp_out")[rows, :9]
+        assert_close(given, by_hand(model, tokens, "L0.mlp", theirs))
+    draws = torch.cat([reference.draw(6, seed) for seed in range(100)])
+    counts = torch.bincount(draws, minlength=6)
+    assert len(counts) == 6
+    assert (counts - 100).abs().max() < 37  # 4 standard deviations
+    own = torch.eye(6, dtype=torch.bool)
+    for seed in range(20):
+        assert (reference.draw(6, seed, own) != torch.arange(6)).all()
+
+
+# ---- several -------------------------------------------------------------------------------------
+
+
+def test_interventions_compose(model, tokens, others):
+    means = cached(model, others, "blocks.1.attn.hook_z")[:, :9].mean(0)
+
+    def head(z, hook):
+        z[:, :, 2] = means[:, 2]
+        return z
+
+    def mlp(x, hook):
+        x[:, 3] = model.blocks[0].mlp.b_out
+        return x
+
+    with torch.no_grad(), model.hooks([("blocks.0.hook_mlp_out", mlp),
+                                       ("blocks.1.attn.hook_z", head)]):  # fmt: skip
+        expected = model(tokens)
+    both = ["zero L0.mlp at 3", "mean L1.H2"]
+    assert_close(run(model, tokens, both, reference=others), expected)
+    assert_close(run(model, tokens, both[::-1], reference=others), expected)
+    with intervene(model, both[0]):
+        nested = run(model, tokens, both[1], reference=others)
+    assert nested.shape == expected.shape
+    assert not torch.equal(nested, expected)  # the nested mean is of runs without the MLP
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("pair", [("attn", "b_O"), ("mlp", "b_out")])
+def test_sublayer_and_its_constant_go_in_either_order(model, tokens, others, pair, layer):
+    name = f"blocks.{layer}.hook_{pair[0]}_out"
+    both = [f"zero L{layer}.{what}" for what in pair]
+    expected = by_hand(model, tokens, name)
+    assert_close(run(model, tokens, both), expected)
+    assert_close(run(model, tokens, both[::-1]), expected)
+    one, other = f"mean L{layer}.{pair[0]}", f"zero L{layer}.{pair[1]}"
+    assert_close(
+        run(model, tokens, [other, one], reference=others),
+        run(model, tokens, [one, other], reference=others),
+    )
+
+
+def test_later_one_replaces_an_earlier_one_at_the_same_component(model, tokens, others):
+    two = ["zero L0.H1", "mean L0.H1"]
+    expected = run(model, tokens, "mean L0.H1", reference=others)
+    assert torch.equal(run(model, tokens, two, reference=others), expected)
+    at = ["zero L0.H1 at 2", "zero L0.H1 at 5"]
+    assert torch.equal(run(model, tokens, at), run(model, tokens, "zero L0.H1 at 2,5"))
+
+
+def test_none_at_all_changes_nothing(model, tokens):
+    assert torch.equal(run(model, tokens, []), model(tokens))
+
+
+# ---- one path ------------------------------------------------------------------------------------
+
+
+def path_by_hand(model, tokens, label, into, other=None, positions=None):
+    """One receiver's own input is changed by what the sender no longer writes."""
+    _, cache = model.run_with_cache(tokens)
+    name = hook_of(label)
+    after = edited(model, label, cache[name].clone(), other)
+    constant = label.split(".")[-1] in ("b_O", "b_out")
+    if constant:
+        difference = -written(model, label, cache[name]) if other is None else 0 * cache[name]
+    else:
+        difference = written(model, label, after) - written(model, label, cache[name])
+    if positions is not None:
+        outside = [t for t in range(tokens.shape[1]) if t not in positions]
+        difference = difference.clone()
+        difference[:, outside] = 0
+    if into == "logits":
+        last = len(model.blocks) - 1
+        return model.unembed_residual(cache["resid_post", last] + difference)
+    layer, *head, what = into.split(".")
+    layer = int(layer[1:])
+    block = model.blocks[layer]
+    if what == "mlp":
+        read = block.ln2(cache["resid_mid", layer] + difference)
+        edits = (f"blocks.{layer}.hook_mlp_out", lambda x, hook: block.mlp(read))
+    else:
+        read = block.ln1(cache["resid_pre", layer] + difference)
+        new = block.attn.project(read)["qkv".index(what)]
+
+        def project(x, hook):
+            heads = [int(head[0][1:])] if head else range(model.config.n_heads)
+            for h in heads:
+                x[:, :, h] = new[:, :, h]
+            return x
+
+        edits = (f"blocks.{layer}.attn.hook_{what}", project)
+    with model.hooks([edits]):
+        return model(tokens)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("positions", [None, (1, 6)])
+@pytest.mark.parametrize(
+    "into", ["L1.H2.q", "L1.H0.k", "L1.H3.v", "L1.q", "L1.k", "L1.v", "L1.mlp", "logits"]
+)
+def test_path_changes_what_one_receiver_reads(model, tokens, others, into, positions):
+    rows, reference = torch.tensor([4, 4]), ReferenceSet(model, others)
+    source, theirs_all = (model.run_with_cache(t)[1] for t in (tokens.flip(1), others))
+    for label in SENDERS:
+        name = hook_of(label)
+        theirs = theirs_all[name][:, :9]
+        for kind, other, options in [
+            ("zero", None, {}),
+            ("mean", theirs.mean(0, keepdim=True), {"reference": reference}),
+            ("resample", theirs[rows], {"reference": reference, "rows": rows}),
+            ("patch", source[name], {"source": source}),
+        ]:
+            one = Intervention(label, kind, positions, into)
+            expected = path_by_hand(model, tokens, label, into, other, positions)
+            assert_close(run(model, tokens, one, **options), expected, str(one))
+
+
+@torch.no_grad()
+def test_path_within_a_block_goes_to_the_mlp(model, tokens):
+    for label in ("L0.H1", "L0.attn", "L0.b_O"):
+        given = run(model, tokens, f"zero {label} into L0.mlp")
+        assert_close(given, path_by_hand(model, tokens, label, "L0.mlp"), label)
+
+
+@pytest.mark.parametrize("label", ["embed", "pos_embed", "L0.H1", "L0.b_O", "L0.mlp", "L1.attn"])
+@pytest.mark.parametrize("kind", ["zero", "mean"])
+def test_all_paths_together_are_the_whole_edit(tokens, others, label, kind):
+    model = random_model(torch.float64, n_layers=3, **SMALL)
+    depth = component(model.config, label).depth
+    readers = [
+        (f"L{layer}.{what}", (layer, int(what == "mlp")))
+        for layer in range(3)
+        for what in ("q", "k", "v", "mlp")
+    ]
+    into = [name for name, place in readers if depth < place] + ["logits"]
+    paths = [f"{kind} {label} into {name}" for name in into]
+    options = {"reference": others} if kind == "mean" else {}
+    whole = run(model, tokens, f"{kind} {label}", **options)
+    assert_close(run(model, tokens, paths, **options), whole)
+    fewer = run(model, tokens, paths[:-1], **options)
+    constant = label in ("pos_embed", "L0.b_O")
+    assert (fewer - whole).abs().max() > 1e-4 or (kind == "mean" and constant)
+
+
+def test_path_by_path_heads_make_all_heads(model, tokens):
+    each = [f"zero L0.mlp into L1.H{h}.v" for h in range(4)]
+    assert_close(run(model, tokens, each), run(model, tokens, "zero L0.mlp into L1.v"))
+
+
+@pytest.mark.parametrize("into", ["L1.H2.q", "L1.k", "L1.v", "L1.mlp", "logits"])
+def test_path_that_carries_no_change_changes_nothing(model, tokens, into):
+    source = model.run_with_cache(tokens)[1]
+    for label in SENDERS:
+        given = run(model, tokens, f"patch {label} into {into}", source=source)
+        torch.testing.assert_close(given, model(tokens), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "zero L0.H1 into L0.H2.k", "zero L0.attn into L0.q", "zero L0.mlp into L0.mlp",
+        "zero L1.H1 into L0.mlp", "zero L1.mlp into L1.v", "zero L0.b_out into L0.mlp",
+        "zero ln_bias into logits", "zero b_U into logits", "zero L1.N3 into L1.H0.q",
+        "zero blocks.0.hook_resid_pre into logits",
+    ],
+)  # fmt: skip
+def test_receiver_that_does_not_read_the_sender_is_refused(model, text):
+    with pytest.raises(ConfigError, match="does not read what"), intervene(model, text):
+        pass
+    assert not model.is_edited
+
+
+@pytest.mark.parametrize(
+    "into", ["L1.H2", "L1.H9.q", "L7.q", "L2.mlp", "logit", "L1.attn", "embed"]
+)
+def test_unknown_receiver_is_refused(model, into):
+    with pytest.raises(ConfigError) as caught, intervene(model, f"zero embed into {into}"):
+        pass
+    assert "\n" not in str(caught.value)
+    assert not model.is_edited
+
+
+# ---- leaving the model as it was -----------------------------------------------------------------
+
+
+def test_context_ends_cleanly(model, tokens):
+    before = model(tokens)
+    weights = {name: p.clone() for name, p in model.named_parameters()}
+    with intervene(model, ["zero L0.H1", "zero embed into L1.H2.k"]) as inside:
+        assert inside is model
+        assert not torch.equal(model(tokens), before)
+    assert not model.is_edited
+    assert torch.equal(model(tokens), before)
+    with pytest.raises(RuntimeError, match="ours"), intervene(model, "zero L0.mlp"):
+        raise RuntimeError("ours")
+    with pytest.raises(TokenError), intervene(model, ["zero L0.H1", "zero L1.mlp at 12"]):
+        model(tokens)
+    assert not model.is_edited
+    assert torch.equal(model(tokens), before)
+    assert all(p.equal(weights[name]) for name, p in model.named_parameters())
+
+
+def test_path_context_can_be_used_again_after_a_failed_run(model, tokens):
+    expected = run(model, tokens, "zero embed into L1.H2.k")
+
+    def fail(x, hook):
+        raise RuntimeError("ours")
+
+    with torch.no_grad(), intervene(model, "zero embed into L1.H2.k"):
+        with model.hooks([("blocks.0.hook_mlp_out", fail)]), pytest.raises(RuntimeError):
+            model(tokens)
+        assert torch.equal(model(tokens), expected)
+        assert torch.equal(model(tokens), expected)
+
+
+def test_hooks_of_others_survive(model, tokens):
+    seen = []
+    model.add_hook("blocks.0.attn.hook_z", lambda z, hook: seen.append(z.shape))
+    with intervene(model, "zero L0.H1"):
+        model(tokens)
+    model(tokens)
+    assert len(seen) == 2
+    with model.hooks([("hook_logits", lambda x, hook: 2 * x)]):
+        given = run(model, tokens, "zero L0.H1")
+    model.reset_hooks()
+    assert torch.equal(given, 2 * by_hand(model, tokens, "L0.H1"))
+
+
+def test_gradients_pass_through(model, tokens):
+    with intervene(model, "zero L0.H1"):
+        model(tokens, "loss").backward()
+    grads = model.blocks[0].attn.W_O.grad
+    assert (grads[1] == 0).all()
+    assert (grads[0] != 0).any()
+
+
+@pytest.mark.parametrize("kind", ["zero", "mean", "resample"])
+def test_inside_a_run_that_records(model, tokens, others, kind):
+    options = {} if kind == "zero" else {"reference": others}
+    expected = run(model, tokens, f"{kind} L0.H1", **options)
+    with torch.no_grad(), intervene(model, f"{kind} L0.H1", **options):
+        logits, cache = model.run_with_cache(tokens)
+    assert_close(logits, expected)
+    if kind == "zero":
+        assert (cache["z", 0][:, :, 1] == 0).all()
+    if kind == "mean":
+        means = cached(model, others, "blocks.0.attn.hook_z")[:, :9, 1].mean(0)
+        assert_close(cache["z", 0][:, :, 1], means.expand(2, -1, -1))
+    path = f"{kind} L0.H1 into L1.H2.k"
+    expected = run(model, tokens, path, **options)
+    with torch.no_grad(), intervene(model, path, **options):
+        assert_close(model.run_with_cache(tokens)[0], expected)
+
+
+def test_text_generated_under_an_intervention_is_that_of_the_edited_model(model, others):
+    from interp import generate
+
+    edited_model = random_model(torch.float64, **SMALL)
+    edited_model.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        edited_model.blocks[0].attn.W_O[1] = 0
+    with intervene(model, "zero L0.H1"):
+        given = generate(model, "abc", 10, seed=3)
+    assert torch.equal(given, generate(edited_model, "abc", 10, seed=3))
+
+
+# ---- as text -------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    component=st.sampled_from(LABELS + HOOKS) | st.builds("L{}.H{}".format, NUMBER, NUMBER),
+    kind=st.sampled_from(["zero", "mean", "resample", "patch"]),
+    positions=st.none() | st.lists(st.integers(0, 10**6), min_size=1, max_size=5).map(tuple),
+    into=st.none() | st.sampled_from(["L1.H2.q", "L1.k", "L0.mlp", "logits", "L12.H11.v"]),
+)  # fmt: skip
+def test_text_round_trip(component, kind, positions, into):
+    one = Intervention(component, kind, positions, into)
+    assert Intervention.parse(str(one)) == one
+    assert Intervention.parse(f"  {one}\n") == one
+
+
+@settings(deadline=None, max_examples=200)
+@given(text=st.text(alphabet="zeromanL01.H3k,at into", max_size=20))
+def test_any_text_is_an_intervention_or_one_clear_line(text):
+    text = f"zero {text}"
+    try:
+        one = Intervention.parse(text)
+    except ConfigError as error:
+        said = str(error)
+        if "\n" in said:
+            pytest.fail(said)
+    else:
+        assert Intervention.parse(str(one)) == one
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "zero", "L0.H3",  "zero L0.H3 at", "zero L0.H3 at x", "zero L0.H3 at -1",
+     "zero L0.H3 at 1,,2", "zero L0.H3 into", "zero L0.H3 into L1.q at 3", "zero L0.H3 L0.H4"],
+)  # fmt: skip
+def test_text_that_is_none_is_refused(text):
+    with pytest.raises(ConfigError, match="is not an intervention"):
+        Intervention.parse(text)
+
+
+@pytest.mark.parametrize("positions", [(), (-1,), (3, -2)])
+def test_positions_count_from_zero(positions):
+    with pytest.raises(ConfigError, match="counted from 0"):
+        Intervention("L0.H3", "zero", positions)
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "label", ["L0.H4", "L2.mlp", "L0.N20", "L0.H01", "L00.mlp", "L0.mpl", "head 3", ""]
+)
+def test_unknown_component_is_refused(model, label):
+    with (
+        pytest.raises(ConfigError, match="no component"),
+        intervene(model, Intervention(label, "zero")),
+    ):
+        pass
+    assert not model.is_edited
+
+
+def test_components_that_a_variant_lacks_are_refused():
+    for variant, label in [
+        ({"positional": False}, "pos_embed"), ({"final_norm": False}, "ln_bias"),
+        ({"unembed_bias": False}, "b_U"), ({"d_mlp": 0}, "L0.mlp"), ({"d_mlp": 0}, "L0.b_out"),
+        ({"d_mlp": 0}, "L0.N0"),
+    ]:  # fmt: skip
+        model = random_model(**variant)
+        assert not exists(model, label)
+        with pytest.raises(ConfigError, match="no component"), intervene(model, f"zero {label}"):
+            pass
+
+
+def test_unknown_hook_name_names_the_nearest(model):
+    with (
+        pytest.raises((ConfigError, HookError), match=r"blocks\.0\.hook_resid_pre"),
+        intervene(model, "zero blocks.0.hook_resid_per"),
+    ):
+        pass
+
+
+def test_what_takes_the_place_must_be_given(model):
+    for kind, needs in [("mean", "reference="), ("resample", "reference="), ("patch", "source=")]:
+        with pytest.raises(ConfigError, match=needs), intervene(model, f"{kind} L0.H1"):
+            pass
+        with (
+            pytest.raises(ConfigError, match=needs),
+            intervene(model, f"{kind} L0.H1 into L1.H2.k"),
+        ):
+            pass
+
+
+@pytest.mark.parametrize("empty", ["", [], torch.zeros(0, 4, dtype=torch.long)])
+def test_empty_reference_set_is_refused(model, empty):
+    with pytest.raises(TokenError, match="reference set is empty"):
+        ReferenceSet(model, empty)
+
+
+@pytest.mark.parametrize("kind", ["mean", "resample"])
+@pytest.mark.parametrize("into", ["", " into L1.mlp"])
+def test_reference_set_that_is_too_short_is_refused(model, tokens, kind, into):
+    short = random_tokens(model, 3, pos=5)
+    with pytest.raises(TokenError, match="5 positions, but 9"):
+        run(model, tokens, f"{kind} L0.H1{into}", reference=short)
+    run(model, tokens[:, :5], f"{kind} L0.H1{into}", reference=short)
+
+
+def test_reference_set_of_another_model_is_refused(model, tokens, others):
+    reference = ReferenceSet(random_model(torch.float64, seed=9, **SMALL), others)
+    with pytest.raises(CacheError, match="another model"):
+        run(model, tokens, "mean L0.H1", reference=reference)
+
+
+def test_reference_set_counts_the_sequences_it_shares(model, tokens, others):
+    reference = ReferenceSet(model, others)
+    assert len(reference) == 6
+    assert reference.overlap(others) == 6
+    assert reference.overlap(others[3:5, :6]) == 2
+    assert reference.overlap(torch.cat((others[:1, :9], tokens))) == 1
+    assert reference.overlap((others[:2] + 1) % 7) == 0
+
+
+def test_mean_over_the_others(model, others):
+    reference = ReferenceSet(model, others)
+    z = cached(model, others, "blocks.0.attn.hook_z")
+    given = reference.mean(component(model.config, "L0.H1"), 12, z[:2])
+    for i in (0, 1):
+        kept = torch.arange(6) != i
+        assert_close(given[i], z[kept][:, :, 1].mean(0))
+    one = ReferenceSet(model, others[:1])
+    with pytest.raises(TokenError, match="no others"):
+        one.mean(component(model.config, "L0.H1"), 12, z[:1])
+    with pytest.raises(TokenError, match="larger reference set"):
+        one.draw(1, 0, torch.ones(1, 1, dtype=torch.bool))
+
+
+def test_source_of_another_model_is_refused(model, tokens):
+    source = random_model(torch.float64, **SMALL).run_with_cache(tokens)[1]
+    with (
+        pytest.raises(CacheError, match="another model"),
+        intervene(model, "patch L0.H1", source=source),
+    ):
+        pass
+
+
+def test_source_of_another_shape_is_refused(model, tokens):
+    for other in (tokens[:, :5], tokens.repeat(2, 1)):
+        source = model.run_with_cache(other)[1]
+        with pytest.raises(CacheError, match="source run has shape"):
+            run(model, tokens, "patch L0.H1", source=source)
+
+
+@pytest.mark.parametrize("into", ["", " into L1.H2.k"])
+def test_position_outside_the_prompt_is_refused(model, tokens, into):
+    with pytest.raises(TokenError, match="position 9 is outside the prompt of 9 tokens"):
+        run(model, tokens, f"zero L0.H1 at 2,9{into}")
+
+
+def test_positions_of_an_attention_map_are_its_queries_or_refused(model, tokens):
+    """The second axis of a pattern is its heads; they must not be taken for positions."""
+    name = "blocks.0.attn.hook_pattern"
+    try:
+        given = run(model, tokens, f"zero {name} at 2")
+    except (ConfigError, TokenError):
+        return
+
+    def queries(pattern, hook):
+        pattern[:, :, 2] = 0
+        return pattern
+
+    with torch.no_grad(), model.hooks([(name, queries)]):
+        assert_close(given, model(tokens))

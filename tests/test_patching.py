@@ -1,0 +1,508 @@
+"""Patching against one run at a time: by hand with hooks, by TransformerLens, by `intervene`."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+from conftest import VARIANTS, random_model, random_tokens, variant_id
+from transformer_lens import patching
+
+from interp import (
+    ConfigError,
+    GPTConfig,
+    HookedGPT,
+    Result,
+    TokenError,
+    activation_patching,
+    intervene,
+    path_patching,
+)
+from interp.gpt.layers import PastKeys
+
+SITES = ["resid_pre", "resid_mid", "attn_out", "mlp_out", "head"]
+DIRECTIONS = ["denoise", "noise"]
+INTO = ["L1.H2.q", "L1.H0.k", "L1.H3.v", "L1.q", "L1.v", "L0.mlp", "L1.mlp", "logits"]
+unchecked = inspect.unwrap(activation_patching)
+THEIRS = {
+    "resid_pre": patching.get_act_patch_resid_pre,
+    "resid_mid": patching.get_act_patch_resid_mid,
+    "attn_out": patching.get_act_patch_attn_out,
+    "mlp_out": patching.get_act_patch_mlp_out,
+    "head": patching.get_act_patch_attn_head_out_all_pos,
+}
+
+
+def close(given, expected, atol=1e-10):
+    np.testing.assert_allclose(given, expected, rtol=0, atol=atol)
+
+
+def small(**kwargs):
+    return random_model(torch.float64, **{"d_model": 16, "d_mlp": 12} | kwargs)
+
+
+def pair(model, batch=2, pos=6):
+    return random_tokens(model, batch, pos, seed=1), random_tokens(model, batch, pos, seed=2)
+
+
+def centered(logits):
+    """Of token 0, [batch]."""
+    return (logits[:, 0] - logits.mean(-1)).detach().numpy()
+
+
+def sites_of(model):
+    return [site for site in SITES if model.config.d_mlp or site not in ("resid_mid", "mlp_out")]
+
+
+@torch.no_grad()
+def one_at_a_time(model, run, other, site, position=-1):
+    """The scalar after each patch, [layer · place, batch], each a whole run with one hook."""
+    _, cache = model.run_with_cache(other)
+    n_pos = run.shape[1]
+    values = []
+    for layer in range(model.config.n_layers):
+        name = f"blocks.{layer}.attn.hook_z" if site == "head" else f"blocks.{layer}.hook_{site}"
+        places = model.config.n_heads if site == "head" else position % n_pos + 1
+        for place in range(places):
+            at = (slice(None), slice(None), place) if site == "head" else (slice(None), place)
+
+            def patch(x, hook, at=at, theirs=cache[name]):
+                x[at] = theirs[at]
+
+            with model.hooks([(name, patch)]):
+                values.append(centered(model(run)[:, position]))
+    return np.stack(values)
+
+
+@torch.no_grad()
+def paths_one_at_a_time(model, run, other, senders, into):
+    _, cache = model.run_with_cache(other)
+    values = []
+    for sender in senders:
+        with intervene(model, f"patch {sender} into {into}", source=cache):
+            values.append(centered(model(run)[:, -1]))
+    return np.stack(values)
+
+
+def ordered(clean, corrupted, direction):
+    return (corrupted, clean) if direction == "denoise" else (clean, corrupted)
+
+
+# ---- activations ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("variant", [*VARIANTS, {"n_layers": 1}, {"n_layers": 3}], ids=variant_id)
+def test_each_patch_is_a_run_with_one_hook(variant, direction):
+    model = small(**variant)
+    clean, corrupted = pair(model, 2, 3)
+    for site in sites_of(model):
+        given = activation_patching(
+            model, clean, corrupted, site, direction=direction, target=0, scalar="centered"
+        )
+        run, other = ordered(clean, corrupted, direction)
+        close(given.values, one_at_a_time(model, run, other, site))
+        close(given.clean, centered(model(clean)[:, -1]))
+        close(given.corrupted, centered(model(corrupted)[:, -1]))
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_transformer_lens_patches_the_same(site):
+    model = small().requires_grad_(requires_grad=False)
+    clean, corrupted = pair(model)
+    for direction in DIRECTIONS:
+        run, other = ordered(clean, corrupted, direction)
+        given = activation_patching(
+            model, clean, corrupted, site, direction=direction, target=2, foil=3
+        )
+        theirs = THEIRS[site](
+            model, run, model.run_with_cache(other)[1],
+            lambda logits: (logits[:, -1, 2] - logits[:, -1, 3]).mean(),
+        )  # fmt: skip
+        close(given.values.mean(1), theirs.flatten())
+
+
+@pytest.mark.parametrize("position", [0, -3])
+@pytest.mark.parametrize("site", SITES)
+def test_any_position_can_be_read(site, position):
+    model = small()
+    clean, corrupted = pair(model)
+    given = activation_patching(
+        model, clean, corrupted, site, target=0, scalar="centered", position=position
+    )
+    close(given.values, one_at_a_time(model, corrupted, clean, site, position))
+    assert given.position == position % 6
+
+
+@pytest.mark.parametrize("batch", [1, 5, 20])
+def test_any_number_of_sequences(batch):
+    model = small()
+    clean, corrupted = pair(model, batch, 4)
+    for site in ("attn_out", "head"):
+        given = activation_patching(model, clean, corrupted, site, target=0, scalar="centered")
+        assert given.values.shape[1] == batch
+        close(given.values, one_at_a_time(model, corrupted, clean, site))
+
+
+@pytest.mark.parametrize("batch", [1, 5])
+@pytest.mark.parametrize("site", SITES)
+def test_prompts_of_one_token(site, batch):
+    model = small()
+    clean = torch.arange(batch)[:, None] % 7
+    corrupted = (clean + 1) % 7
+    given = activation_patching(model, clean, corrupted, site, target=0, scalar="centered")
+    close(given.values, one_at_a_time(model, corrupted, clean, site))
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_before_the_prompts_differ_nothing_changes(site):
+    model = small()
+    given = activation_patching(model, "abcdef", "abcgef", site, scalar="centered", target="a")
+    clean, corrupted = model.to_tokens("abcdef"), model.to_tokens("abcgef")
+    close(given.values, one_at_a_time(model, corrupted, clean, site))
+    if site != "head":
+        before = given.values[given.places < 3]
+        np.testing.assert_array_equal(before, np.tile(given.corrupted, (len(before), 1)))
+        assert np.abs(given.values[given.places >= 3] - given.corrupted).min() > 1e-8
+
+
+def test_the_one_place_that_differs_restores_everything():
+    model = small()
+    for direction in DIRECTIONS:
+        given = activation_patching(model, "abcdef", "abcgef", direction=direction)
+        shares = dict(zip(given.labels, given.shares, strict=True))
+        assert shares["L0.resid_pre at 3"] == pytest.approx(1, abs=1e-9)
+        assert shares["L0.resid_pre at 2"] == 0
+    one = activation_patching(model, "a", "b", target="a", foil="b")
+    close(one.shares, [1, 1], 1e-9)
+    last = activation_patching(model, "abcd", "gbcd", "resid_pre", position=0)
+    close(last.shares, [1, 1], 1e-9)
+
+
+def test_shares_are_unknown_where_the_prompts_do_not_differ():
+    model = small()
+    given = activation_patching(model, "abcdef", "abcgef", scalar="centered", target=0, position=2)
+    assert np.isnan(given.shares).all()
+
+    def left_out(logits, targets):
+        return torch.where(torch.arange(logits.shape[-3])[:, None] == 0, logits[..., 0], 0.0)
+
+    both = ["abcd", "efga"], ["abca", "efgd"]
+    given = activation_patching(model, *both, scalar=left_out, target=0, position=1)
+    assert np.isnan(given.shares).all()
+
+
+def test_shares_of_two_prompts_that_cancel_are_unknown():
+    model = small()
+
+    def patched_only(logits, targets):
+        return logits[..., 0] if logits.ndim == 4 else torch.zeros_like(logits[..., 0])
+
+    given = activation_patching(model, "abcd", "abce", scalar=patched_only, target=0)
+    assert given.values.any()
+    assert np.isnan(given.shares).all()  # the prompts are equal in the scalar: no share, not ±inf
+
+
+def test_scalars_of_the_unpatched_and_of_the_other_run():
+    model = small()
+    clean, corrupted = pair(model)
+    logits = model(corrupted)[:, -1].detach()
+    targets = torch.tensor([1, 4])
+    log_prob = logits.log_softmax(-1)[torch.arange(2), targets]
+    given = activation_patching(model, clean, corrupted, scalar="log_prob", target=targets)
+    close(given.corrupted, log_prob)
+    assert given.target == "be"
+    given = activation_patching(model, clean, corrupted, scalar="kl", target="a")
+    close(given.corrupted, np.zeros(2))
+    assert (given.clean < 0).all()
+
+    def second(logits, targets):
+        return logits[..., 1] + targets
+
+    given = activation_patching(model, clean, corrupted, scalar=second, target=targets)
+    close(given.corrupted, logits[:, 1] + targets)
+    assert given.scalar == "second"
+
+
+def test_target_and_foil_are_what_the_model_finds_likeliest():
+    model = small()
+    clean, corrupted = model.to_tokens("abcdef"), model.to_tokens("gfedcb")
+    best = [int(model(tokens)[0, -1].argmax()) for tokens in (clean, corrupted)]
+    assert best[0] != best[1]
+    given = activation_patching(model, clean, corrupted)
+    assert (given.target, given.foil) == tuple("abcdefg"[i] for i in best)
+    logits = model(clean)[0, -1].detach()
+    close(given.clean[0], logits[best[0]] - logits[best[1]])
+
+
+def test_float32_is_near():
+    single, wide = random_model(), random_model(torch.float64)
+    wide.load_state_dict(single.state_dict())
+    clean, corrupted = pair(single)
+    for site in SITES:
+        values = [
+            activation_patching(m, clean, corrupted, site, target=0, scalar="centered").values
+            for m in (single, wide)
+        ]
+        close(*values, 1e-4)
+
+
+# ---- paths ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("into", INTO)
+def test_each_path_is_a_run_with_one_intervention(into, direction):
+    model = small()
+    clean, corrupted = pair(model)
+    given = path_patching(
+        model, clean, corrupted, into, direction=direction, target=0, scalar="centered"
+    )
+    heads = {layer: [f"L{layer}.H{h}" for h in range(4)] for layer in (0, 1)}
+    before = ["embed", *heads[0]]
+    if into != "L0.mlp":
+        before.append("L0.mlp")
+    if into in ("L1.mlp", "logits"):
+        before += heads[1]
+    if into == "logits":
+        before.append("L1.mlp")
+    assert given.labels == tuple(before)
+    run, other = ordered(clean, corrupted, direction)
+    close(given.values, paths_one_at_a_time(model, run, other, before, into))
+    unpatched = given.corrupted if direction == "denoise" else given.clean
+    assert np.abs(given.values - unpatched).max() > 1e-3
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
+def test_paths_in_every_variant(variant):
+    model = small(**variant)
+    clean, corrupted = pair(model, 3, 5)
+    for into in ["L1.H2.q", "L1.k", "logits", *(["L1.mlp"] if model.config.d_mlp else [])]:
+        given = path_patching(model, clean, corrupted, into, target=0, scalar="centered")
+        expected = paths_one_at_a_time(model, corrupted, clean, given.labels, into)
+        close(given.values, expected)
+
+
+def test_a_path_into_one_position_is_read_there():
+    model = small()
+    clean, corrupted = pair(model, 5)
+    given = path_patching(model, clean, corrupted, "L1.v", target=0, scalar="centered", position=3)
+    shorter = path_patching(
+        model, clean[:, :4], corrupted[:, :4], "L1.v", target=0, scalar="centered"
+    )
+    close(given.values, shorter.values)
+
+
+def test_all_paths_out_of_the_only_sender_are_its_patch():
+    model = small(n_layers=1, positional=False)
+    with torch.no_grad():
+        model.blocks[0].attn.W_O.zero_()
+    clean, corrupted = pair(model)
+    given = path_patching(model, clean, corrupted, "L0.q", target=0, scalar="centered")
+    close(given.values[0], given.corrupted)  # the head writes nothing, whatever it reads
+
+
+# ---- somebody's own hooks ------------------------------------------------------------------------
+
+
+def by_position(x, hook):
+    return x * torch.linspace(1, 2, x.shape[1], dtype=x.dtype)[:, None] + 0.5 * (x > 0)
+
+
+HOOKED = ["hook_embed", "blocks.1.hook_resid_pre", "blocks.0.hook_attn_out",
+          "blocks.0.hook_resid_mid", "blocks.0.hook_mlp_out", "blocks.0.hook_resid_post",
+          "hook_logits"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOOKED)
+@pytest.mark.parametrize("site", SITES)
+def test_patching_a_hooked_model_is_patching_beside_its_hooks(site, name):
+    model = small()
+    clean, corrupted = pair(model, 2, 3)
+    with model.hooks([(name, by_position)]):
+        given = activation_patching(model, clean, corrupted, site, target=0, scalar="centered")
+        close(given.values, one_at_a_time(model, corrupted, clean, site))
+    assert not model.is_edited
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_hooks_on_attention_keep_their_effect(site):
+    model = small()
+    clean, corrupted = pair(model, 2, 4)
+
+    def first_only(pattern, hook):
+        return torch.zeros_like(pattern).index_fill_(3, torch.tensor(0), 1.0)
+
+    with model.hooks([("blocks.1.attn.hook_pattern", first_only)]):
+        given = activation_patching(model, clean, corrupted, site, target=0, scalar="centered")
+        close(given.values, one_at_a_time(model, corrupted, clean, site))
+    with model.attn_scaled_by(0.3):
+        given = activation_patching(model, clean, corrupted, site, target=0, scalar="centered")
+        close(given.values, one_at_a_time(model, corrupted, clean, site))
+
+
+@pytest.mark.parametrize("name", [*HOOKED, "blocks.1.hook_resid_mid"])
+@pytest.mark.parametrize("into", ["L1.H2.q", "L1.mlp", "logits"])
+def test_paths_in_a_hooked_model_are_paths_beside_its_hooks(into, name):
+    model = small()
+    clean, corrupted = pair(model, 2, 3)
+    with model.hooks([(name, by_position)]):
+        given = path_patching(model, clean, corrupted, into, target=0, scalar="centered")
+        expected = paths_one_at_a_time(model, corrupted, clean, given.labels, into)
+        close(given.values, expected)
+
+
+# ---- attention of several queries on a longer past -----------------------------------------------
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
+@pytest.mark.parametrize("n_new", [1, 2, 5, 8])
+def test_several_queries_on_a_past_are_the_written_out_attention(variant, n_new):
+    model = small(**variant)
+    ids = random_tokens(model, 2, 9)
+    whole = model(ids)
+    for watching in ([], [("blocks.0.attn.hook_pattern", lambda x, hook: None)]):
+        past = [PastKeys() for _ in model.blocks]
+        with model.hooks(watching):
+            parts = [model(ids[:, :-n_new], past=past)] if n_new < 9 else []
+            parts.append(model(ids[:, -n_new:], past=past))
+        close(torch.cat(parts, 1), whole)
+    attn = model.blocks[1].attn
+    _, cache = model.run_with_cache(ids)
+    q, k, v = (cache[x, 1] for x in "qkv")
+    fused = attn.attend(q[:, -n_new:], k, v)
+    written_out = attn.mix(attn.scores(q[:, -n_new:], k).softmax(-1), v)
+    close(fused, written_out)
+    close(fused, cache["z", 1][:, -n_new:])
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("clean", "corrupted", "options", "said"),
+    [
+        ("abc", "ab", {}, "must be of one length"),
+        (["abc", "abd"], ["abc"], {}, "must be of one length"),
+        ("abc", "abc", {}, "the same; there is nothing to patch"),
+        ("abc", "abd", {"position": 3}, "outside the prompt of 3"),
+        ("abc", "abd", {"position": -4}, "outside the prompt of 3"),
+        ("abc", "abd", {"target": "z", "foil": "a"}, "z"),
+        ("abc", "abd", {"target": "a", "foil": "z"}, "z"),
+        ("abc", "abd", {"target": "ab"}, "one character"),
+        ("abc", "abd", {"target": 7, "foil": 0}, "outside the vocabulary"),
+        ("abc", "abd", {"target": 0, "foil": -1}, "outside the vocabulary"),
+        ("abc", "abd", {"target": 2, "foil": 2}, "the same character"),
+        (["abc", "bcd"], ["abd", "bca"], {"target": torch.tensor([1, 2, 3])}, "one for each of 2"),
+        ("abz", "abc", {}, "z"),
+    ],
+)
+def test_prompts_and_targets_that_cannot_be_are_refused(clean, corrupted, options, said):
+    model = small()
+    with pytest.raises(TokenError, match=said):
+        activation_patching(model, clean, corrupted, **options)
+    with pytest.raises(TokenError, match=said):
+        path_patching(model, clean, corrupted, "logits", **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"site": "z"}, {"direction": "both"}, {"scalar": "logprob"}, {"scalar": "raw", "foil": 1}],
+)
+def test_unknown_choices_are_refused(options):
+    with pytest.raises(ConfigError):
+        unchecked(small(), "abc", "abd", target=0, **options)
+
+
+@pytest.mark.parametrize("into", ["L2.q", "L1.H4.q", "L1.H0", "L1.H0.z", "mlp", "embed", "L2.mlp"])
+def test_unknown_receivers_are_refused(into):
+    with pytest.raises(ConfigError):
+        path_patching(small(), "abc", "abd", into)
+
+
+def test_what_attention_only_models_lack_is_refused():
+    model = small(d_mlp=0)
+    for site in ("resid_mid", "mlp_out"):
+        with pytest.raises(ConfigError, match=site):
+            activation_patching(model, "abc", "abd", site)
+    with pytest.raises(ConfigError, match=r"L1\.mlp"):
+        path_patching(model, "abc", "abd", "L1.mlp")
+
+
+def test_dropout_is_refused():
+    model = small(dropout=0.2).train()
+    with pytest.raises(ConfigError, match="training mode"):
+        activation_patching(model, "abc", "abd")
+    with pytest.raises(ConfigError, match="training mode"):
+        path_patching(model, "abc", "abd", "logits")
+    values = activation_patching(model.eval(), "abc", "abd", target=0, scalar="centered").values
+    again = small().train()
+    again.load_state_dict(model.state_dict())
+    close(activation_patching(again, "abc", "abd", target=0, scalar="centered").values, values)
+
+
+# ---- the result ----------------------------------------------------------------------------------
+
+
+def test_goes_to_disk_and_to_a_table(tmp_path):
+    model = small()
+    clean, corrupted = pair(model, 6)
+    given = activation_patching(model, clean, corrupted, "head", target="a", foil="c")
+    given.save(tmp_path / "patched.json")
+    again = Result.load(tmp_path / "patched.json")
+    assert type(again) is type(given)
+    np.testing.assert_array_equal(again.values, given.values)
+    assert again.to_document() == given.to_document()
+    frame = given.to_frame()
+    assert list(frame.columns) == [
+        "patch", "layer", "place", "value", "low", "high", "share", "n",
+    ]  # fmt: skip
+    assert list(frame.patch) == [f"L{layer}.H{h}" for layer in (0, 1) for h in range(4)]
+    np.testing.assert_allclose(frame.value, given.values.mean(1))
+    np.testing.assert_array_equal(frame.share, given.shares)
+    assert (frame.n == 6).all()
+    assert ((frame.low <= frame.value) & (frame.value <= frame.high)).all()
+    start, goal = given.corrupted.mean(), given.clean.mean()
+    np.testing.assert_allclose(given.shares, (given.values.mean(1) - start) / (goal - start))
+    noise = activation_patching(
+        model, clean, corrupted, "head", target="a", foil="c", direction="noise"
+    )
+    np.testing.assert_allclose(noise.shares, (noise.values.mean(1) - goal) / (start - goal))
+
+
+def test_places_are_layers_and_positions():
+    given = activation_patching(small(), "abc", "abd", "attn_out")
+    assert list(given.layers) == [0, 0, 0, 1, 1, 1]
+    assert list(given.places) == [0, 1, 2, 0, 1, 2]
+    assert given.labels[4] == "L1.attn_out at 1"
+    assert given.characters == tuple("abcdefg")
+    assert given.values.shape == (6, 1)
+
+
+def test_nothing_to_patch_without_blocks():
+    given = activation_patching(small(n_layers=0), "abc", "abd", target=0, scalar="raw")
+    assert given.values.shape == (0, 1)
+    assert given.to_frame().empty
+
+
+def test_a_model_without_a_tokenizer():
+    cfg = GPTConfig(n_layers=1, n_heads=2, d_model=8, n_ctx=4, d_vocab=5)
+    model = HookedGPT(cfg).eval()
+    tokens = torch.tensor([[0, 1, 2]]), torch.tensor([[0, 3, 2]])
+    given = activation_patching(model, *tokens, target=1, foil=2)
+    assert (given.target, given.foil, given.characters) == ("1", "2", None)
+
+
+def test_nothing_is_edited():
+    model = small()
+    weights = {name: p.clone() for name, p in model.named_parameters()}
+    state = torch.get_rng_state()
+    for site in SITES:
+        activation_patching(model, *pair(model), site, target=0, scalar="centered")
+    path_patching(model, *pair(model), "L1.mlp", target=0, scalar="centered")
+    assert all(p.equal(weights[name]) for name, p in model.named_parameters())
+    assert torch.get_rng_state().equal(state)
+    assert not model.is_edited
