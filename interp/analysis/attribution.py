@@ -303,7 +303,7 @@ def check_complete(error: Tensor, tolerance: Tensor) -> None:
     worst = int(excess.argmax())
     place = tuple(int(i) for i in np.unravel_index(worst, tuple(error.shape)))
     raise CompletenessError(
-        f"the parts miss the model's own values by {float(error.flatten()[worst]):.3g} at "
+        f"the parts miss the model's own logits by {float(error.flatten()[worst]):.3g} at "
         f"(batch, pos) {place}, more than the tolerance {float(tolerance.flatten()[worst]):.3g}; "
         "the cache does not belong to these weights, was changed, or was made in training mode"
     )
@@ -361,10 +361,10 @@ def _vector(cache: ActivationCache, vector: Any, width: int, into: str) -> Tenso
         raise ConfigError(
             f"the vector has shape {tuple(vector.shape)}; expected {shapes[0]} or {shapes[1]}"
         )
-    vector = torch.as_tensor(vector).to(cache.model.device, cache.model.dtype)
-    if not bool(vector.isfinite().all()):
+    own: Tensor = torch.as_tensor(vector).to(cache.model.device, cache.model.dtype)
+    if not bool(own.isfinite().all()):
         raise ConfigError("the vector holds numbers that are not finite")
-    return vector.expand(batch, pos, width)
+    return own.expand(batch, pos, width)
 
 
 def _check_dtype(model: HookedGPT) -> None:

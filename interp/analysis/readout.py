@@ -93,10 +93,11 @@ class Readout:
         if not isinstance(self.scalar, str):
             value = self.scalar(logits, self.targets)
             if not isinstance(value, Tensor) or value.shape != logits.shape[:-1]:
-                given = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+                a_tensor = isinstance(value, Tensor)
+                given = f"shape {tuple(value.shape)}" if a_tensor else f"a {type(value).__name__}"
                 raise ConfigError(
                     f"{self.name} returned {given} for logits of shape {tuple(logits.shape)}; "
-                    f"expected a tensor of shape {tuple(logits.shape[:-1])}"
+                    f"expected {tuple(logits.shape[:-1])}"
                 )
             return value
         if self.scalar == "kl":
