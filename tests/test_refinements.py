@@ -507,11 +507,14 @@ def test_one_wrong_number_before_a_place_is_incomplete(model, cache, into, by, n
         )  # fmt: skip
 
 
+@torch.no_grad()
 def test_what_is_written_later_is_not_read(model, cache):
-    before = stream_attribution(model, cache, "L1.H0.q", torch.ones(8, dtype=torch.float64))
-    for name in ("blocks.1.hook_attn_out", "blocks.1.hook_mlp_out", "hook_logits"):
-        wrong = with_tensor(cache, name, nudged(cache[name]))
-        after = stream_attribution(model, wrong, "L1.H0.q", torch.ones(8, dtype=torch.float64))
+    vector = torch.ones(8, dtype=torch.float64)
+    before = stream_attribution(model, cache, "L1.H0.q", vector)
+    for later in (model.blocks[1].attn.W_O, model.blocks[1].mlp.W_out, model.W_U):
+        later.mul_(2.0)
+        _, other = model.run_with_cache(cache.tokens)
+        after = stream_attribution(model, other, "L1.H0.q", vector)
         np.testing.assert_array_equal(after.values, before.values)
 
 
