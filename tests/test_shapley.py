@@ -326,7 +326,7 @@ def test_random_orders_come_near_all_orders(rerun):
     model = small(n_layers=1)
     tokens = random_tokens(model, 1, 5)
     exact = run(model, tokens, rerun=rerun)
-    n = 20 if rerun else 40
+    n = 12 if rerun else 40
     near = run(model, tokens, rerun=rerun, permutations=n, seed=1)
     assert (near.standard_error > 0).all()
     assert (np.abs(near.values - exact.values) <= 6 * near.standard_error).all()

@@ -194,7 +194,7 @@ def logit_attribution(
     check_choice("by", by, get_args(By))
     check_choice("scalar", scalar, get_args(Scalar))
     tokens = tokens_of(model, cache)
-    _check_dtype(model)
+    check_dtype(model)
     ask = make_readout(
         model, tokens, cache["hook_logits"], scalar, targets, foils, get_args(Scalar)
     )
@@ -367,6 +367,11 @@ def _vector(cache: ActivationCache, vector: Any, width: int, into: str) -> Tenso
     return own.expand(batch, pos, width)
 
 
-def _check_dtype(model: HookedGPT) -> None:
+def check_dtype(model: HookedGPT) -> None:
+    """Raises ConfigError unless sums in the model's dtype have a stated tolerance.
+
+    Raises:
+        ConfigError: neither float32 nor float64.
+    """
     if model.dtype not in TOLERANCE:
         raise ConfigError(f"no tolerance is stated for {model.dtype}; use float32 or float64")

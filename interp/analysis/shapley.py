@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analysis.attribution import TOLERANCE, check_complete
+from interp.analysis.attribution import TOLERANCE, check_complete, check_dtype
 from interp.analysis.components import Component, component, components
 from interp.analysis.interventions import Intervention, ReferenceSet, intervene
 from interp.analysis.readout import MeasureFunction, Readout, Scalar, make_readout, tokens_of
@@ -128,8 +128,8 @@ def shapley_values(
         progress: called with (steps done, of how many).
 
     Raises:
-        ConfigError: no such component; one named twice; ln_bias or b_U as a player of the final
-            LayerNorm's game; every set of more than 14 players.
+        ConfigError: no such component; one named twice, or also as part of another; ln_bias or
+            b_U as a player of the final LayerNorm's game; every set of more than 14 players.
         CompletenessError: the values do not sum to what they should.
         CacheError, TokenError: as `logit_attribution`.
 
@@ -144,6 +144,7 @@ def shapley_values(
         True
     """
     tokens = tokens_of(model, cache)
+    check_dtype(model)
     parts = _players(model, players, rerun)
     if permutations is None:
         permutations = 0 if len(parts) <= EXACT_PLAYERS else 200
@@ -208,6 +209,10 @@ def _players(model: HookedGPT, given: Sequence[str] | None, rerun: bool) -> list
     if isinstance(given, str) or not given or len(set(given)) < len(given):
         raise ConfigError(f"players = {given!r} must be a list of different components' labels")
     parts = [component(model.config, label) for label in given]
+    for c in parts:
+        whole = {"head": "attn", "neuron": "mlp"}.get(c.kind)
+        if whole and f"L{c.layer}.{whole}" in given:
+            raise ConfigError(f"{c} is part of L{c.layer}.{whole}; one of them can play, not both")
     if not rerun and any(c.kind in ("ln_bias", "b_U") for c in parts):
         raise ConfigError("ln_bias and b_U are added after the final LayerNorm; they cannot play")
     return parts

@@ -41,7 +41,7 @@ def mean_interval(
     """
     values = np.asarray(values, dtype=np.float64)
     n = values.shape[-1]
-    mean = values.mean(-1)
+    mean = np.asarray(values.mean(-1))
     if n == 1:
         unknown = np.full_like(mean, np.nan)
         return mean, unknown, unknown.copy()
@@ -49,7 +49,7 @@ def mean_interval(
     error = np.sqrt(np.square(centred).sum(-1) / (n - 1) / n)
     if n < FEWEST:
         reach = stats.t.ppf((1 + level) / 2, n - 1) * error
-        return mean, mean - reach, mean + reach
+        return mean, np.asarray(mean - reach), np.asarray(mean + reach)
     weights = bootstrap_weights(n, draws, seed).T
     shift = centred @ weights  # of each resample's mean
     its_variance = np.square(centred) @ weights - np.square(shift)
@@ -58,12 +58,10 @@ def mean_interval(
     t = shift / np.where(degenerate, 1.0, its_error)
     t[degenerate & (shift != 0)] *= np.inf
     low, high = np.quantile(t, ((1 - level) / 2, (1 + level) / 2), axis=-1, method="nearest")
-    alike = error == 0
-    return (
-        mean,
-        np.where(alike, mean, mean - np.where(alike, 0, high) * error),
-        np.where(alike, mean, mean - np.where(alike, 0, low) * error),
-    )
+    spread = values.max(-1) > values.min(-1)  # all alike, rounding of the mean aside: no width
+    error = np.where(spread, error, 0.0)
+    down, up = (np.where(spread, end, 0.0) * error for end in (high, low))
+    return mean, np.asarray(mean - down), np.asarray(mean - up)
 
 
 def correlations(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -71,19 +69,19 @@ def correlations(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
 
     NaN where fewer than three points, or no spread: two points always correlate perfectly.
     """
+    x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if x.shape[-1] < 3:
         unknown = np.full(x.shape[:-1], np.nan)
-        return unknown, unknown, unknown
-    ranks = _pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))
-    dx, dy = x - x.mean(-1, keepdims=True), y - y.mean(-1, keepdims=True)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        slope = (dx * dy).sum(-1) / np.square(dx).sum(-1)
-    return _pearson(x, y), ranks, slope
+        return unknown, unknown.copy(), unknown.copy()
+    r, slope = _pearson(x, y)
+    rho, _ = _pearson(stats.rankdata(x, axis=-1), stats.rankdata(y, axis=-1))
+    return r, rho, slope
 
 
-def _pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def _pearson(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Correlation, and slope of y on x."""
     dx, dy = x - x.mean(-1, keepdims=True), y - y.mean(-1, keepdims=True)
-    size = np.sqrt(np.square(dx).sum(-1) * np.square(dy).sum(-1))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        r: np.ndarray = (dx * dy).sum(-1) / size
-    return r
+    flat = [one.max(-1) == one.min(-1) for one in (x, y)]  # rounding of the mean is no spread
+    across, along = (dx * dy).sum(-1), np.where(flat[0], np.nan, np.square(dx).sum(-1))
+    upward = np.where(flat[1], np.nan, np.square(dy).sum(-1))
+    return np.asarray(across / np.sqrt(along * upward)), np.asarray(across / along)
