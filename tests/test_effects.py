@@ -484,12 +484,12 @@ def test_signs_disagree():
     np.testing.assert_allclose(found.total[row], -wrote, rtol=0, atol=1e-9)
     frame = found.to_frame()
     assert frame.component[frame.signs_disagree].tolist() == ["L0.mlp"]
-    for _, low, high in [(k, frame[f"{k}_low"][row], frame[f"{k}_high"][row]) for k in ("total",)]:
-        assert low < high < 0
+    assert frame.total_low[row] < frame.total_high[row] < 0 < frame.direct_low[row]
     turned = dataclasses.replace(found, direct=-found.direct, total=-found.total)
     assert turned.to_frame().component[frame.signs_disagree].tolist() == ["L0.mlp"]
-    same = dataclasses.replace(found, total=found.direct)
-    assert not same.to_frame().signs_disagree.any()
+    unsure = np.array([3.0, -2.0, 1.0, -3.0, 2.0, -1.5]) * np.ones_like(found.total)
+    for other in ({"total": found.direct}, {"total": unsure}, {"direct": unsure}):
+        assert not dataclasses.replace(found, **other).to_frame().signs_disagree.any()
 
 
 def test_agreement_is_scipys():

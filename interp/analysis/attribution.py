@@ -36,6 +36,7 @@ from interp.analysis.residual import By, read_stream
 from interp.analysis.results import Provenance, Result, to_numpy
 from interp.errors import CompletenessError, ConfigError, nearest
 from interp.gpt.activations import ActivationCache
+from interp.gpt.ladder import AnyModel
 from interp.gpt.layers import LayerNorm
 from interp.gpt.model import HookedGPT
 
@@ -71,7 +72,7 @@ class Attribution(Result):
     @classmethod
     def checked(
         cls,
-        model: HookedGPT,
+        model: AnyModel,
         tokens: Int[Tensor, "batch all_pos"],
         rows: tuple[list[str], Float[Tensor, "component batch pos"]],
         total: Float[Tensor, "batch pos"],
@@ -367,7 +368,7 @@ def _vector(cache: ActivationCache, vector: Any, width: int, into: str) -> Tenso
     return own.expand(batch, pos, width)
 
 
-def check_dtype(model: HookedGPT) -> None:
+def check_dtype(model: AnyModel) -> None:
     """Raises ConfigError unless sums in the model's dtype have a stated tolerance.
 
     Raises:

@@ -32,7 +32,7 @@ from torch import Tensor
 from interp.analysis.attribution import logit_attribution
 from interp.analysis.rerun import run_on, stream_at
 from interp.analysis.results import Provenance, Result
-from interp.errors import TokenError
+from interp.errors import CompletenessError, TokenError
 from interp.gpt.layers import LayerNorm, PastKeys
 from interp.gpt.model import HookedGPT, Input
 
@@ -147,6 +147,8 @@ def _outcome(
         given, expected = compute()
     except _DoesNotApply as reason:
         return kind, name, float("nan"), limit, str(reason)
+    except CompletenessError as reason:
+        return kind, name, float("inf"), limit, str(reason)
     size = 1 + float(expected.abs().max())
     error = float((given - expected).abs().max()) / size
     return kind, name, float("inf") if math.isnan(error) else error, limit, ""

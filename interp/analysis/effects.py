@@ -39,7 +39,7 @@ from interp.analysis.interventions import PIECE, ReferenceSet
 from interp.analysis.readout import MeasureFunction, Readout, check_choice, make_readout
 from interp.analysis.rerun import check_reruns, final_stream, run_jobs, run_on, stream_at
 from interp.analysis.results import Provenance, Result, to_numpy
-from interp.errors import ConfigError, TokenError
+from interp.errors import ConfigError, HookError, TokenError
 from interp.gpt.activations import ActivationCache
 from interp.gpt.layers import LayerNorm
 from interp.gpt.model import HookedGPT, Input
@@ -125,14 +125,10 @@ class ComponentEffects(Result):
             whole = stats.correlations(x[which].mean(1), y[which].mean(1))
             drawn = stats.correlations((x[which] @ weights).T, (y[which] @ weights).T)
             for i, statistic in enumerate(("pearson", "spearman", "slope")):
-                low, high = (
-                    np.nanquantile(drawn[i], (0.025, 0.975)) if which.sum() > 2 else [np.nan] * 2
-                )
-                row |= {
-                    statistic: float(whole[i]),
-                    f"{statistic}_low": low,
-                    f"{statistic}_high": high,
-                }
+                known = x.shape[1] > 1 and bool(np.isfinite(drawn[i]).any())
+                low, high = np.nanquantile(drawn[i], (0.025, 0.975)) if known else [np.nan] * 2
+                row[statistic] = float(whole[i])
+                row |= {f"{statistic}_low": low, f"{statistic}_high": high}
             rows.append(row)
         return pd.DataFrame(rows)
 
@@ -186,6 +182,7 @@ def component_effects(
     Raises:
         ConfigError: an unknown option or component; training mode; fewer than 8 draws.
         TokenError: a position without a target, an empty or too short reference set.
+        HookError: hooks are attached to the model.
         CompletenessError: the model run on from its middle does not give its own logits.
 
     Warns:
@@ -206,6 +203,11 @@ def component_effects(
     check_choice("by", by, ("block", "head"))
     if model.training and model.config.dropout > 0:
         raise ConfigError("the model is in training mode, where dropout is random; call .eval()")
+    if model.is_edited:
+        raise HookError(
+            "the model has hooks attached, which would act twice in a run from its middle; remove "
+            "them (model.reset_hooks()), or use interp.intervene and compare losses"
+        )
     if ablate == "resample" and draws < FEWEST_DRAWS:
         raise ConfigError(
             f"draws = {draws} is too few for resampling; give at least {FEWEST_DRAWS}"
@@ -216,6 +218,11 @@ def component_effects(
     swap.prepare(parts)
     if targets is not None:
         targets = torch.as_tensor(targets, device=model.device)
+    for what, given in (("targets", targets), ("foils", foils)):
+        if isinstance(given, Tensor) and given.ndim and len(given) != len(ids):
+            raise TokenError(
+                f"{what} have shape {tuple(given.shape)}, but there are {len(ids)} sequences"
+            )
 
     collected: list[np.ndarray] = []
     error, at, name = 0.0, np.empty(0, dtype=int), ""
@@ -278,8 +285,7 @@ class _Swap:
             self.said = f"for each sequence, the other {len(tokens) - 1}"
             self.overlap = len(tokens) - len({row.tobytes() for row in tokens.cpu().numpy()})
         else:
-            if not isinstance(reference, ReferenceSet):
-                reference = ReferenceSet(model, reference)
+            reference = ReferenceSet.of(model, reference)
             self.said = f"{len(reference)} sequences"
             self.overlap = reference.overlap(tokens)
         if self.overlap:
@@ -323,7 +329,7 @@ def _parts(
 
 
 def _in_order(c: Component) -> tuple[Any, ...]:
-    return (*c.depth, c.kind in CONSTANTS, c.index)
+    return (*c.depth, c.kind in CONSTANTS, c.kind == "b_U", c.index)
 
 
 def _positions(given: Sequence[int] | None, n_pos: int) -> np.ndarray:
@@ -374,7 +380,7 @@ def _logits(
     ask: Readout,
     changes: Float[Tensor, "job batch pos width"],
     depth: tuple[int, int],
-) -> Float[Tensor, "kind job batch pos d_vocab"]:
+) -> Float[Tensor, "kind job batch asked_pos d_vocab"]:
     """The logits with the changes made: everything frozen, LayerNorm recomputed, all run on."""
     if depth[0] == len(model.blocks):  # a bias behind the stream; nothing comes after it
         return (cache["hook_logits"] + changes)[:, :, : ask.n_pos].expand(3, -1, -1, -1, -1)

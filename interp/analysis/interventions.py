@@ -16,6 +16,7 @@ sequence; a resample also keeps the spread. Instead of a component's label, a ho
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,8 +28,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.analysis.components import Component, component
-from interp.errors import CacheError, ConfigError, TokenError, nearest
-from interp.gpt.activations import ActivationCache
+from interp.errors import CacheError, ConfigError, HookError, TokenError, nearest
+from interp.gpt.activations import ActivationCache, weights_version
 from interp.gpt.model import HookedGPT, Input
 from interp.hooks import HookPoint
 
@@ -91,8 +92,8 @@ class Intervention:
 class ReferenceSet:
     """Sequences whose values stand in for the values that are taken away.
 
-    Activations are computed when first asked for: of a mean only the sum is kept, of resamples
-    the values of all sequences.
+    `prepare` runs the model on them. Of a mean only the sum is kept, of resamples the values of all
+    sequences; they are computed again when the weights have changed, or hooks were attached.
     """
 
     def __init__(self, model: HookedGPT, tokens: Input) -> None:
@@ -110,6 +111,20 @@ class ReferenceSet:
         self.tokens = model.to_tokens(tokens)
         self._sums: dict[str, Tensor] = {}
         self._values: dict[str, Tensor] = {}
+        self._weights: object = None
+
+    @classmethod
+    def of(cls, model: HookedGPT, given: ReferenceSet | Input) -> ReferenceSet:
+        """Returns `given` as a reference set of `model`.
+
+        Raises:
+            CacheError: a reference set of another model.
+        """
+        if not isinstance(given, ReferenceSet):
+            return cls(model, given)
+        if given.model is not model:
+            raise CacheError("this reference set was made for another model; make one for this")
+        return given
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -123,6 +138,10 @@ class ReferenceSet:
     @torch.no_grad()
     def prepare(self, hooks: Sequence[str], keep: bool = False) -> None:
         """Runs the model for these hook points, all at once; `keep` the values of all sequences."""
+        weights = weights_version(self.model)
+        if self.model.is_edited or weights != self._weights:
+            self._sums, self._values = {}, {}
+        self._weights = None if self.model.is_edited else weights
         done = self._values if keep else self._sums
         missing = [name for name in dict.fromkeys(hooks) if name not in done]
         if not missing:
@@ -148,7 +167,8 @@ class ReferenceSet:
                 over the others, [batch, pos, …].
         """
         self._check_length(n_pos)
-        self.prepare([c.hook])
+        if c.hook not in self._sums:
+            self.prepare([c.hook])
         total, n = self._sums[c.hook][:n_pos], len(self)
         if without is None:
             return c.value(self.model, (total / n)[None])[0]
@@ -157,9 +177,19 @@ class ReferenceSet:
         return c.value(self.model, (total - without) / (n - 1))
 
     def rows(self, c: Component, rows: Int[Tensor, " batch"], n_pos: int) -> Tensor:
-        """Returns the component's value in the given sequences, [batch, pos, …]."""
+        """Returns the component's value in the given sequences, [batch, pos, …].
+
+        Raises:
+            TokenError: there is no such sequence.
+        """
         self._check_length(n_pos)
-        self.prepare([c.hook], keep=True)
+        if c.hook not in self._values:
+            self.prepare([c.hook], keep=True)
+        if int(rows.min()) < 0 or int(rows.max()) >= len(self):
+            raise TokenError(
+                f"rows run from {int(rows.min())} to {int(rows.max())}; the reference set has "
+                f"{len(self)} sequences"
+            )
         return c.value(self.model, self._values[c.hook][rows, :n_pos])
 
     def draw(self, batch: int, seed: int, forbidden: Tensor | None = None) -> Int[Tensor, " batch"]:
@@ -199,7 +229,9 @@ def intervene(
     rows: Int[Tensor, " batch"] | None = None,
     seed: int = 0,
 ) -> Iterator[HookedGPT]:
-    """Makes the interventions inside a `with` block, in the order given; they compose.
+    """Makes the interventions inside a `with` block; they compose.
+
+    They are made in the order given, but a constant (b_O, b_out) after what stands beside it.
 
     Args:
         model: the model.
@@ -224,13 +256,16 @@ def intervene(
     """
     given = [interventions] if isinstance(interventions, Intervention | str) else interventions
     wanted = [Intervention.parse(i) if isinstance(i, str) else i for i in given]
-    if reference is not None and not isinstance(reference, ReferenceSet):
-        reference = ReferenceSet(model, reference)
+    reference = None if reference is None else ReferenceSet.of(model, reference)
     if source is not None and source.model is not model:
         raise CacheError("the source cache was made by another model; run this one for it")
     hooks: list[tuple[str, Callable[..., Any]]] = []
-    for one in wanted:
+    for one in sorted(wanted, key=lambda one: one.component.endswith((".b_O", ".b_out"))):
         part = _part(model, one.component)
+        if one.positions is not None and part.hook.endswith(("attn_scores", "pattern")):
+            raise ConfigError(
+                f"'{one}': an attention map has two axes of positions; leave them out"
+            )
         new = _replacement(one, part, reference, source, rows, seed)
         if one.into is None:
             hooks.append((part.hook, _replacing(model, part, one, new)))
@@ -280,13 +315,15 @@ def _replacement(
         return lambda value: _fitting(theirs, value, one)
     if reference is None:
         raise ConfigError(f"'{one}' needs reference=, the sequences to take values from")
-    found = reference
-    found.prepare([part.hook], keep=one.kind == "resample")  # now: not within the run it serves
+    reference.prepare([part.hook], keep=one.kind == "resample")  # before the run that it serves
+    found = copy.copy(reference)  # what it holds now, whatever it is prepared for later
     if one.kind == "mean":
         return lambda value: found.mean(part, value.shape[1]).expand(value.shape)
 
     def drawn(value: Tensor) -> Tensor:
         chosen = found.draw(len(value), seed) if rows is None else rows
+        if len(chosen) != len(value):
+            raise TokenError(f"rows has {len(chosen)} entries, one for each of {len(value)}")
         return found.rows(part, chosen, value.shape[1])
 
     return drawn
@@ -340,6 +377,8 @@ def _path(
         written.append(part.written(model, _changed(one, new, value) - value))
 
     def add(read: Tensor, hook: HookPoint) -> Tensor:
+        if not written:
+            raise HookError(f"'{one}': this run starts after what {one.component} writes")
         return add_to_read(read, written.pop(), head)
 
     return [(part.hook, look), (hook_name, add)]

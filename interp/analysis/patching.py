@@ -10,6 +10,7 @@ A value of 0 means that the patch changed nothing, 1 that it did as much as the 
 Denoising and noising answer different questions and need not agree.
 
 All patches of one place run together, from that place on: what comes before is not computed again.
+(While hooks are attached, each patch is a whole run of its own.)
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torch import Tensor
 
 from interp.analysis import stats
 from interp.analysis.components import components
-from interp.analysis.interventions import receiver
+from interp.analysis.interventions import intervene, receiver
 from interp.analysis.readout import MeasureFunction, Readout, check_choice, make_readout
 from interp.analysis.rerun import logits_at, run_with_read
 from interp.analysis.results import Provenance, Result, to_numpy
@@ -84,8 +85,10 @@ class Patching(Result):
         start, goal = self.corrupted.mean(), self.clean.mean()
         if self.direction == "noise":
             start, goal = goal, start
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share: np.ndarray = (self.values.mean(1) - start) / (goal - start)
+        difference = goal - start
+        if abs(difference) <= 4 * np.finfo(self.values.dtype).eps * (abs(goal) + abs(start)):
+            difference = np.nan  # equal but for rounding
+        share: np.ndarray = (self.values.mean(1) - start) / difference
         return share
 
     def to_frame(self) -> pd.DataFrame:
@@ -209,7 +212,8 @@ def path_patching(
             ours = c.value(model, pair.run_cache[c.hook])
             theirs = c.value(model, pair.other_cache[c.hook])
             change = c.written(model, theirs - ours)
-            jobs.append(_Job(str(c), c.layer, c.index, change, c.depth))
+            text = f"patch {c} into {into}"
+            jobs.append(_Job(str(c), c.layer, c.index, change, c.depth, text))
     values = pair.run(jobs, into)
     return pair.result(values, jobs, f"paths into {into}")
 
@@ -218,7 +222,7 @@ def path_patching(
 class _Job:
     """One patch: what it adds to the stream, [batch, pos, d_model], and after which depth.
 
-    At one position only, `change` is [batch, 1, d_model].
+    At one position only, `change` is [batch, 1, d_model]. `intervention` is the same patch as text.
     """
 
     label: str
@@ -226,16 +230,12 @@ class _Job:
     place: int
     change: Tensor
     depth: tuple[int, int]
-
-    @property
-    def first(self) -> int:
-        """The first position that changes."""
-        return self.place if self.change.shape[1] == 1 else 0
+    intervention: str
+    first: int = 0  # position that changes
 
     def whole(self, n_pos: int) -> Float[Tensor, "batch pos d_model"]:
-        if self.change.shape[1] == n_pos:
-            return self.change
-        return F.pad(self.change, (0, 0, self.place, n_pos - 1 - self.place))
+        after = n_pos - self.first - self.change.shape[1]
+        return F.pad(self.change, (0, 0, self.first, after))
 
 
 class _Pair:
@@ -318,6 +318,8 @@ class _Pair:
 
     def run(self, jobs: list[_Job], into: str | None = None) -> np.ndarray:
         """Returns the scalar after each job, [job, sequence]; jobs of one depth run together."""
+        if self.model.is_edited:  # hooks would act twice in a run from the middle
+            return np.stack([self._alone(job) for job in jobs])
         batch, n_pos = self.tokens[0].shape
         unpatched = self.both[1 if self.direction == "denoise" else 0]
         values = np.tile(unpatched, (len(jobs), 1))
@@ -341,6 +343,13 @@ class _Pair:
                     logits = logits[:, :, self.position]
                 values[some] = to_numpy(self.ask(logits[:, :, None])[..., 0])
         return values
+
+    def _alone(self, job: _Job) -> np.ndarray:
+        """The scalar after one patch, made in a whole run."""
+        tokens = self.tokens[1 if self.direction == "denoise" else 0]
+        with intervene(self.model, job.intervention, source=self.other_cache):
+            logits = self.model(tokens)[:, self.position]
+        return to_numpy(self.ask(logits[:, None])[:, 0])
 
     def result(self, values: np.ndarray, jobs: list[_Job], what: str) -> Patching:
         tokenizer = self.model.tokenizer
@@ -376,7 +385,8 @@ def _heads(pair: _Pair, layer: int) -> Iterator[_Job]:
     difference = pair.other_cache["z", layer] - pair.run_cache["z", layer]
     for head in range(model.config.n_heads):
         change = difference[:, :, head] @ model.blocks[layer].attn.W_O[head]
-        yield _Job(f"L{layer}.H{head}", layer, head, change, (layer, 0))
+        label = f"L{layer}.H{head}"
+        yield _Job(label, layer, head, change, (layer, 0), f"patch {label}")
 
 
 def _positions(pair: _Pair, layer: int, site: Site) -> Iterator[_Job]:
@@ -384,4 +394,5 @@ def _positions(pair: _Pair, layer: int, site: Site) -> Iterator[_Job]:
     difference = pair.other_cache[site, layer] - pair.run_cache[site, layer]
     for pos in range(pair.position + 1):  # a later one cannot reach the prediction
         change = difference[:, pos : pos + 1]
-        yield _Job(f"L{layer}.{site} at {pos}", layer, pos, change, depth)
+        text = f"patch blocks.{layer}.hook_{site} at {pos}"
+        yield _Job(f"L{layer}.{site} at {pos}", layer, pos, change, depth, text, pos)

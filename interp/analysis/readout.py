@@ -26,6 +26,7 @@ from torch import Tensor
 
 from interp.errors import CacheError, ConfigError, TokenError
 from interp.gpt.activations import ActivationCache
+from interp.gpt.ladder import AnyModel
 from interp.gpt.model import HookedGPT
 
 Scalar = Literal["centered", "foil", "probability", "raw"]
@@ -120,7 +121,7 @@ class Readout:
 
 
 def make_readout(
-    model: HookedGPT,
+    model: AnyModel,
     tokens: Targets,
     logits: Float[Tensor, "batch all_pos d_vocab"],
     scalar: str | MeasureFunction,
@@ -198,7 +199,7 @@ def _name_of(function: MeasureFunction) -> str:
 
 
 def _check_tokens(
-    model: HookedGPT, given: Any, tokens: Int[Tensor, "batch pos"], what: str
+    model: AnyModel, given: Any, tokens: Int[Tensor, "batch pos"], what: str
 ) -> Int[Tensor, "batch up_to_pos"]:
     ids = torch.as_tensor(given, device=model.device)
     if ids.is_floating_point() or ids.dtype == torch.bool:
@@ -216,12 +217,12 @@ def _check_tokens(
     return ids.long()
 
 
-def _foils(model: HookedGPT, foils: Any, targets: Targets, scalar: Any) -> Targets | None:
+def _foils(model: AnyModel, foils: Any, targets: Targets, scalar: Any) -> Targets | None:
     if (foils is not None) != (scalar == "foil"):
         raise ConfigError('give foils together with scalar="foil", and only then')
     if foils is None:
         return None
-    if isinstance(foils, str):
+    if isinstance(foils, str) and isinstance(model, HookedGPT):
         foils = model.to_single_token(foils)
     if isinstance(foils, Integral) and not isinstance(foils, bool):
         foils = torch.full_like(targets, int(foils))

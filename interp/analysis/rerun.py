@@ -1,4 +1,8 @@
-"""Running the model on from its middle."""
+"""Running the model on from its middle.
+
+The stream that a run is continued from is the one that was cached, after everybody's hooks. So a
+model with hooks attached cannot be run on: they would act twice.
+"""
 
 from __future__ import annotations
 
@@ -85,9 +89,6 @@ def logits_at(
         position: whose logits.
         first: the first position at which any change is not zero.
     """
-    if model.is_edited:  # hooks may look at positions, so they get to see all
-        whole = run_jobs(lambda x: run_on(model, x, depth), stream_at(cache, depth), changes)
-        return whole[:, :, position]
     used = slice(first, position + 1)
     x = (stream_at(cache, depth)[:, used] + changes[:, :, used]).flatten(0, 1)
     layer, half = depth
@@ -141,7 +142,7 @@ def run_with_read(
 def run_jobs(
     run: Callable[[Tensor], Tensor],
     stream: Float[Tensor, "batch pos d_model"],
-    changes: Float[Tensor, "job batch pos d_model"],
+    changes: Float[Tensor, "job _batch _pos _width"],
 ) -> Float[Tensor, "job batch pos d_vocab"]:
     """Returns the logits of one run from the stream with each job's change added to it."""
     changed = stream.expand(len(changes), *stream.shape) + changes

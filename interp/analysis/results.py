@@ -28,7 +28,7 @@ import interp.analysis
 from interp import files
 from interp.errors import CheckpointError
 from interp.gpt.checkpoint import model_hash
-from interp.gpt.model import HookedGPT
+from interp.gpt.ladder import AnyModel
 
 FORMAT = "gpt-interp-result/1"
 INLINE_NUMBERS = 4096  # larger arrays are written compressed
@@ -47,7 +47,7 @@ class Provenance:
     versions: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: HookedGPT, tokens: Tensor, seed: int | None = None) -> Self:
+    def of(cls, model: AnyModel, tokens: Tensor, seed: int | None = None) -> Self:
         """Returns the provenance of an analysis of `model` on `tokens`."""
         ids = np.ascontiguousarray(tokens.cpu().numpy().astype("<i8"))
         return cls(
@@ -160,8 +160,9 @@ def _kinds() -> dict[str, type[Result]]:
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
-    """Returns a tensor's values as numpy."""
-    array: np.ndarray = tensor.detach().cpu().numpy()
+    """Returns a tensor's values as numpy; bfloat16, which numpy lacks, as float32."""
+    held = tensor.detach().cpu()
+    array: np.ndarray = (held.float() if held.dtype == torch.bfloat16 else held).numpy()
     return array
 
 

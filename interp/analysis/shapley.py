@@ -123,7 +123,8 @@ def shapley_values(
         reference: sequences whose mean takes a component's place; by default nothing does.
         rerun: run the model again for each set, instead of its final LayerNorm only.
         permutations: estimate from so many random orders, each also taken backwards. By default
-            every set is evaluated, for up to 14 players; for more, 200 orders.
+            every set is evaluated, for up to 14 players; for more, 200 orders. (With fewer than 30
+            the standard error is itself uncertain: 10 gave z-scores of deviation 1.9, 40 of 1.07.)
         seed: of the orders.
         progress: called with (steps done, of how many).
 
@@ -155,8 +156,8 @@ def shapley_values(
         )
     if permutations < 0 or permutations == 1:
         raise ConfigError("a standard error needs permutations >= 2 (or 0 for every set)")
-    if reference is not None and not isinstance(reference, ReferenceSet):
-        reference = ReferenceSet(model, reference)
+    if reference is not None:
+        reference = ReferenceSet.of(model, reference)
     ask = make_readout(model, tokens, cache["hook_logits"], scalar, targets, foils)
     play = (
         _rerun_game(model, tokens, parts, ask, reference)
@@ -285,6 +286,8 @@ def _changes(
 ) -> Float[Tensor, "player batch pos d_model"]:
     """What each player wrote beyond what takes its place."""
     written = []
+    if reference is not None:
+        reference.prepare([c.hook for c in parts])
     for c in parts:
         value = c.value(model, cache[c.hook][:, :n_pos])
         if reference is not None:
@@ -328,7 +331,7 @@ def _final_game(
 
     def play(sets: Tensor) -> Iterator[tuple[slice, Tensor]]:
         there = torch.cat((sets, torch.ones(len(sets), 1)), dim=1).to(terms)
-        pairs = None if products is None else _pairs(there.double())
+        pairs = None if products is None else _pairs(_wide(there))
         width, n_positions = into_logits.shape[-1], terms.shape[1]
         step = max(1, NUMBERS_AT_ONCE // (len(sets) * width))
         for start in range(0, n_positions, step):
@@ -365,10 +368,14 @@ def _inner_products(
     terms: Float[Tensor, "term position d_model"],
 ) -> Float[Tensor, "pair position"]:
     """Σ over pairs is the variance of a sum of centred terms; in float64, for sums that cancel."""
-    wide = terms.double().transpose(0, 1)
+    wide = _wide(terms).transpose(0, 1)
     products = wide @ wide.mT / terms.shape[-1]  # [position term term]
     i, j = torch.triu_indices(len(terms), len(terms))
     return (products[:, i, j] * torch.where(i == j, 1.0, 2.0).to(products)).T
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.device.type == "mps" else x.double()  # MPS has no float64
 
 
 def _pairs(there: Float[Tensor, "set term"]) -> Float[Tensor, "set pair"]:

@@ -54,10 +54,12 @@ def mean_interval(
     shift = centred @ weights  # of each resample's mean
     its_variance = np.square(centred) @ weights - np.square(shift)
     its_error = np.sqrt(np.maximum(its_variance, 0) / (n - 1))
-    degenerate = its_error <= 1e-12 * error[..., None]  # a resample of one sequence, n times
+    degenerate = its_error <= 1e-6 * error[..., None]  # a resample of one sequence, n times
     t = shift / np.where(degenerate, 1.0, its_error)
     t[degenerate & (shift != 0)] *= np.inf
     low, high = np.quantile(t, ((1 - level) / 2, (1 + level) / 2), axis=-1, method="nearest")
+    reach = stats.t.ppf((1 + level) / 2, n - 1)  # where the data are so tied that no end is found
+    low, high = np.where(np.isinf(low), -reach, low), np.where(np.isinf(high), reach, high)
     spread = values.max(-1) > values.min(-1)  # all alike, rounding of the mean aside: no width
     error = np.where(spread, error, 0.0)
     down, up = (np.where(spread, end, 0.0) * error for end in (high, low))

@@ -31,6 +31,7 @@ from interp.errors import ConfigError, TokenError
 if TYPE_CHECKING:
     import torch
 
+    from interp.gpt.ladder import AnyModel
     from interp.gpt.model import HookedGPT
 
 
@@ -141,7 +142,16 @@ def run(
     fresh: FreshOption = False,
 ) -> None:
     """Do all of it: train, cache, attribute, report."""
+    from interp.gpt.ladder import LadderModel
+    from interp.training.recipe import Recipe
+
+    if "rung" in Recipe.load(recipe).model:
+        raise ConfigError(
+            f"{recipe} trains a rung of the lesson's ladder, which has nothing to cache or report; "
+            "use: interp train"
+        )
     folder, gpt = _train(recipe, out, text, None, device, fresh)
+    assert not isinstance(gpt, LadderModel)
     say(f"trained: {folder}")
     _cache(
         folder, gpt, sequences_of(folder, gpt, None, None, 16), None, "contributions", False, False
@@ -157,7 +167,7 @@ def run(
 
 def _train(
     recipe: Path, out: Path | None, text: Path | None, seed: int | None, device: str, fresh: bool
-) -> tuple[Path, HookedGPT]:
+) -> tuple[Path, AnyModel]:
     from interp.training.loop import train as train_model
     from interp.training.recipe import Recipe, TextSettings
 

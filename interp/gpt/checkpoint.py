@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from interp import files
 from interp.errors import CheckpointError, ConfigError
 from interp.gpt.config import GPTConfig
+from interp.gpt.ladder import AnyModel, LadderConfig, build_model, config_of
 from interp.gpt.model import HookedGPT
 from interp.gpt.tokenizer import CharTokenizer
 
@@ -23,7 +24,7 @@ FORMAT = "gpt-interp/1"
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 
 
-def save_pretrained(model: HookedGPT, folder: str | Path) -> None:
+def save_pretrained(model: AnyModel, folder: str | Path) -> None:
     """Writes the model into `folder`; each file appears whole or not at all.
 
     Raises:
@@ -39,14 +40,34 @@ def save_pretrained(model: HookedGPT, folder: str | Path) -> None:
     save_weights(model, folder / WEIGHTS)
 
 
-def save_weights(model: HookedGPT, path: Path) -> None:
+def save_weights(model: AnyModel, path: Path) -> None:
     """Writes `model`'s parameters as safetensors."""
     tensors = {name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}
     files.write_file(path, lambda partial: save_file(tensors, partial, {"format": FORMAT}))
 
 
 def from_pretrained(folder: str | Path, device: str | torch.device = "cpu") -> HookedGPT:
-    """Returns the model in `folder`, in evaluation mode.
+    """Returns the `HookedGPT` in `folder`, in evaluation mode.
+
+    Args:
+        folder: a model folder, or one of its `checkpoints/step-…`.
+        device: where to put it.
+
+    Raises:
+        CheckpointError: no such folder, not ours, truncated, of another size than its config, or a
+            rung of the lesson's ladder.
+    """
+    model = load_model(folder, device)
+    if not isinstance(model, HookedGPT):
+        raise CheckpointError(
+            f"{folder} holds the rung {model.config.rung!r} of the lesson's ladder, which has no "
+            "hook points; interp.load_model loads it"
+        )
+    return model
+
+
+def load_model(folder: str | Path, device: str | torch.device = "cpu") -> AnyModel:
+    """Returns the model in `folder`, a `HookedGPT` or a rung of the ladder, in evaluation mode.
 
     Args:
         folder: a model folder, or one of its `checkpoints/step-…`.
@@ -63,14 +84,14 @@ def from_pretrained(folder: str | Path, device: str | torch.device = "cpu") -> H
         raise CheckpointError(f"{folder} {what}; train one with: interp train RECIPE")
     config, tokenizer = _read_config(folder / CONFIG), _read_tokenizer(folder / TOKENIZER)
     try:
-        model = HookedGPT(config, tokenizer)
+        model = build_model(config, tokenizer)
     except ConfigError as error:
         raise CheckpointError(f"{folder} does not fit together: {error}") from error
     load_weights(model, folder / WEIGHTS)
     return model.to(device).eval()
 
 
-def _read_config(path: Path) -> GPTConfig:
+def _read_config(path: Path) -> GPTConfig | LadderConfig:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
@@ -80,7 +101,7 @@ def _read_config(path: Path) -> GPTConfig:
             f"{path} was not written by this package: expected format {FORMAT!r} in it"
         )
     try:
-        return GPTConfig.parse(values, str(path))
+        return config_of(values, str(path))
     except ConfigError as error:
         raise CheckpointError(str(error)) from error
 
@@ -94,7 +115,7 @@ def _read_tokenizer(path: Path) -> CharTokenizer | None:
         raise CheckpointError(f"{path}: {error}") from error
 
 
-def load_weights(model: HookedGPT, path: Path) -> None:
+def load_weights(model: AnyModel, path: Path) -> None:
     """Copies the parameters in a safetensors file into `model`.
 
     Raises:
@@ -124,7 +145,7 @@ def load_weights(model: HookedGPT, path: Path) -> None:
             parameter.copy_(tensors[name])
 
 
-def model_hash(model: HookedGPT) -> str:
+def model_hash(model: AnyModel) -> str:
     """Returns a SHA-256 of the config and every weight, by which results know their model."""
     digest = hashlib.sha256(json.dumps(model.config.model_dump(), sort_keys=True).encode())
     for name, parameter in sorted(model.named_parameters()):

@@ -213,9 +213,11 @@ def fused_attention(
     causal = q.shape[2] == k.shape[2]  # one query on a longer past sees every key
     attention = F.scaled_dot_product_attention
     if q.dtype == torch.bfloat16 and q.device.type == "cpu" and not _has_amx():
+        autocast = torch.is_autocast_enabled("cpu")
         with torch.autocast("cpu", enabled=False):
             q, k, v = q.float(), k.float(), v.float()
-            return attention(q, k, v, mask, p_drop, is_causal=causal, scale=scale)
+            out = attention(q, k, v, mask, p_drop, is_causal=causal, scale=scale)
+        return out if autocast else out.bfloat16()
     return attention(q, k, v, mask, p_drop, is_causal=causal, scale=scale)
 
 

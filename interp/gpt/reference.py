@@ -11,7 +11,9 @@ The rest of the package uses TransformerLens's words; the dictionary:
     wei           attn_scores, then pattern
 
 In training mode dropout zeroes attention weights *after* the softmax, so rows then no longer sum
-to 1; "rows sum to 1" holds before dropout, or in evaluation mode.
+to 1; "rows sum to 1" holds before dropout, or in evaluation mode. Dropout acts on attention
+weights, after the projection and after the MLP (the second lesson); the first lesson has none, and
+neither has dropout on the embeddings.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from interp.errors import ConfigError, TokenError
 from interp.gpt.config import Activation, GPTConfig
 from interp.gpt.layers import LayerNorm
 from interp.gpt.model import HookedGPT
@@ -53,12 +56,24 @@ class Head(nn.Module):
         self.scale = head_size**0.5 if scale is None else scale
 
     def forward(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T head_size"]:
+        out: Tensor = self.dropout(self.weights(x)) @ self.value(x)  # (B, T, head_size)
+        return out
+
+    def weights(self, x: Float[Tensor, "B T C"]) -> Float[Tensor, "B T T"]:
+        """Returns the attention weights, before dropout: rows sum to 1, later positions are 0.
+
+        Raises:
+            TokenError: more positions than the mask buffer holds.
+        """
         T = x.shape[1]
+        if len(self.tril) < T:
+            raise TokenError(
+                f"the mask buffer holds {len(self.tril)} positions, but {T} were given; crop the "
+                f"context to the last {len(self.tril)} tokens"
+            )
         wei = self.query(x) @ self.key(x).transpose(-2, -1) / self.scale  # (B, T, T)
         wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
-        wei = self.dropout(F.softmax(wei, dim=-1))
-        out: Tensor = wei @ self.value(x)  # (B, T, head_size)
-        return out
+        return F.softmax(wei, dim=-1)
 
 
 class MultiHeadAttention(nn.Module):
@@ -76,6 +91,11 @@ class MultiHeadAttention(nn.Module):
         scale: float | None = None,
     ) -> None:
         super().__init__()
+        if head_size is None and n_embd % n_head:
+            raise ConfigError(
+                f"n_embd = {n_embd} is not divisible by n_head = {n_head}; n_embd // n_head would "
+                "drop the remainder and fail only at the projection"
+            )
         size = n_embd // n_head if head_size is None else head_size
         self.heads: Sequence[Head] = nn.ModuleList(  # type: ignore[assignment]  # it is one
             Head(n_embd, size, block_size, dropout, bias=bias, scale=scale) for _ in range(n_head)

@@ -30,7 +30,7 @@ from interp.errors import (
     TrainingInterrupted,
 )
 from interp.gpt import checkpoint
-from interp.gpt.model import HookedGPT
+from interp.gpt.ladder import AnyModel, build_model
 from interp.training.batches import training_batch, validation_windows
 from interp.training.corpus import Corpus
 from interp.training.history import (
@@ -54,7 +54,7 @@ Progress = Callable[[int, int, float, float], None]
 class _State:
     """A run in memory: the model, its optimizer, where it is, and what it recorded."""
 
-    model: HookedGPT
+    model: AnyModel
     optimizer: torch.optim.Optimizer
     step: int = 0
     seconds: float = 0.0
@@ -70,7 +70,7 @@ def train(
     device: str | torch.device = "cpu",
     fresh: bool = False,
     progress: Progress | None = None,
-) -> HookedGPT:
+) -> AnyModel:
     """Trains the model of a recipe, or goes on where an earlier run of it stopped.
 
     The batches, the initial weights and dropout are functions of the recipe's seed and the step, so
@@ -97,7 +97,7 @@ def train(
     recipe = recipe if isinstance(recipe, Recipe) else Recipe.load(recipe)
     folder = Path(folder or Path("models") / recipe.name)
     corpus = corpus or recipe.text.load()
-    corpus.check_long_enough(recipe.model["n_ctx"])
+    corpus.check_long_enough(recipe.config(d_vocab=1).n_ctx)
     device = torch.device(device)
     run = _Run(recipe, corpus, folder, device)
     run.claim(fresh)
@@ -157,7 +157,7 @@ class _Run:
 
         A finished run that came without its training state, as a shipped model does, is finished.
         """
-        model = HookedGPT(self.config, self.tokenizer, seed=self.recipe.seed).to(self.device)
+        model = build_model(self.config, self.tokenizer, seed=self.recipe.seed).to(self.device)
         s = self.settings
         optimizer = make_optimizer(model, s.learning_rate, s.weight_decay, (s.beta1, s.beta2))
         state = _State(model, optimizer)
@@ -298,7 +298,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def validation_loss(model: HookedGPT, tokens: Int[Tensor, " text"], batch_size: int = 64) -> float:
+def validation_loss(model: AnyModel, tokens: Int[Tensor, " text"], batch_size: int = 64) -> float:
     """Returns the mean loss in nats per token over all of `tokens`, in float32 precision.
 
     The text is read in windows of n_ctx; every token but the first is predicted once, from the

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from interp.errors import ConfigError
 from interp.gpt.config import GPTConfig, StrictModel
+from interp.gpt.ladder import LadderConfig, config_of
 from interp.training.corpus import Corpus, load_corpus
 
 Precision = Literal["auto", "float32", "bfloat16"]
@@ -45,7 +46,8 @@ class TrainingSettings(StrictModel):
 
 
 class Recipe(StrictModel):
-    """One training run. `[model]` takes the keys of `GPTConfig` but d_vocab, which the text gives.
+    """One training run. `[model]` takes the keys of `GPTConfig`, or, with `rung`, those of the
+    ladder's `LadderConfig`; but not d_vocab, which the text gives.
 
     Example:
         >>> from interp import Recipe
@@ -68,9 +70,9 @@ class Recipe(StrictModel):
         self.config(d_vocab=1)
         return self
 
-    def config(self, d_vocab: int) -> GPTConfig:
+    def config(self, d_vocab: int) -> GPTConfig | LadderConfig:
         """Returns the model's shape for a vocabulary of `d_vocab` characters."""
-        return GPTConfig.parse({**self.model, "d_vocab": d_vocab}, "model")
+        return config_of({**self.model, "d_vocab": d_vocab}, "model")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
