@@ -40,6 +40,7 @@ _HOMES = {
     "interp.gpt.reference": ("ReferenceGPT", "from_reference", "to_reference"),
     "interp.gpt.tokenizer": ("CharTokenizer",),
     "interp.report.html": ("read_report", "write_report"),
+    "interp.report.study": ("StudySection", "write_study"),
     "interp.training.corpus": ("Corpus", "load_corpus"),
     "interp.training.loop": ("train", "validation_loss"),
     "interp.training.recipe": ("Recipe",),

@@ -45,6 +45,7 @@ PUBLIC = [
     "Result",
     "ShapleyValues",
     "StreamAttribution",
+    "StudySection",
     "TextError",
     "TokenError",
     "TrainingError",
@@ -76,6 +77,7 @@ PUBLIC = [
     "validation_loss",
     "write_cache",
     "write_report",
+    "write_study",
 ]
 
 

@@ -107,9 +107,9 @@ def write_report(
     sections = [_training(history, sample, sample_seed, folder)] if history or sample else []
     sections += _result_sections(results, folder)
     sections.append(_provenance(results))
-    page = _template().render(
+    page = template().render(
         title=title,
-        css=_asset("assets/report.css"),
+        css=asset("assets/report.css"),
         config=model.config,
         n_parameters=sum(p.numel() for p in model.parameters()),
         history=list(history),
@@ -184,7 +184,7 @@ def _training(
             f"Loss while training on {last.tokens:,} characters ({last.seconds:.0f} s); the "
             "validation split is read whole, each character predicted once."
         )
-        section.figures.append(_figure("loss", figures.loss_curve(history), caption, folder, ""))
+        section.figures.append(figure_of("loss", figures.loss_curve(history), caption, folder, ""))
     if sample:
         how = "" if seed is None else f" (sampled with seed {seed})"
         section.text.append(f"Text that it wrote{how}:")
@@ -212,7 +212,7 @@ def _result_sections(results: Sequence[Result], folder: Path) -> list[_Section]:
                 section.rows = [(name, _outcome(result, i)) for i, name in enumerate(result.names)]
                 continue
             for name, (figure, caption) in figures.figures_of(result).items():
-                section.figures.append(_figure(name, figure, caption, folder, table))
+                section.figures.append(figure_of(name, figure, caption, folder, table))
     return list(sections.values())
 
 
@@ -288,17 +288,22 @@ def _provenance(results: Sequence[Result]) -> _Section:
     return section
 
 
-def _figure(name: str, figure: Figure, caption: str, folder: Path, table: str) -> dict[str, Any]:
+def figure_of(
+    name: str, figure: Figure, caption: str, folder: Path, table: str = ""
+) -> dict[str, Any]:
+    """Returns a figure as the page shows it; writes it to `figures/` too."""
     figures.save_figure(figure, folder / "figures" / name)
     data = base64.b64encode(figures.png(figure, PAGE_DPI)).decode("ascii")
     width = round(figure.get_figwidth() * CSS_PIXELS_PER_INCH)
     return {"name": name, "png": data, "caption": caption, "width": width, "table": table}
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """Returns a file that comes with the package."""
     return (resources.files("interp.report") / name).read_text(encoding="utf-8")
 
 
-def _template() -> jinja2.Template:
+def template(name: str = "templates/report.html") -> jinja2.Template:
+    """Returns a page's template; everything put into it is escaped."""
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    return environment.from_string(_asset("templates/report.html"))
+    return environment.from_string(asset(name))
