@@ -479,7 +479,9 @@ def test_101_characters_fail_at_nine_without_the_crop_and_pass_with_it() -> None
 
 def test_a_plain_mask_fails_at_nine_too() -> None:
     scores, mask = torch.zeros(1, 9, 9), torch.tril(torch.ones(8, 8))
-    with pytest.raises(RuntimeError, match=r"size of tensor a \(9\) must match .* b \(8\)"):
+    with pytest.raises(
+        RuntimeError, match=r"size of tensor a \(8\) must match the size of tensor b \(9\)"
+    ):
         scores.masked_fill(mask[:9, :9] == 0, float("-inf"))
 
 
@@ -520,7 +522,7 @@ def test_later_keys_and_values_change_no_earlier_bit_in_numpy(seed: int, T: int,
     before, _ = causal_attention(q, k, v)
     after, _ = causal_attention(q, np.vstack((k[: t + 1], other[t + 1 :])),
                                 np.vstack((v[: t + 1], other[t + 1 :])))  # fmt: skip
-    np.testing.assert_allclose(after[: t + 1], before[: t + 1], atol=1e-15, rtol=0)
+    np.testing.assert_array_equal(after[: t + 1], before[: t + 1])
 
 
 @given(seed=st.integers(0, 10**6), T=st.integers(1, 9), d=st.integers(1, 6))
@@ -800,6 +802,5 @@ def test_attention_patterns_of_the_library_are_the_numpy_heads() -> None:
     patterns = attention_patterns(model, cache).patterns
     for layer in range(2):
         q, k, v = (cache[name, layer].permute(0, 2, 1, 3).numpy() for name in "qkv")
-        np.testing.assert_allclose(
-            patterns[:, layer], causal_attention(q, k, v)[1], atol=1e-12, rtol=0
-        )
+        expected = causal_attention(q, k, v)[1][0]
+        np.testing.assert_allclose(patterns[layer], expected, atol=1e-12, rtol=0)

@@ -5,8 +5,10 @@ Like the model's report it needs no network and runs no code; its tables lie bes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +73,16 @@ def write_study(
 
 
 def _shown(name: str, table: pd.DataFrame, digits: int) -> dict[str, Any]:
-    rows = [[_cell(value, digits) for value in row] for row in table.itertuples(index=False)]
+    rows = [
+        [(_cell(value, digits), isinstance(value, Number)) for value in row]
+        for row in table.itertuples(index=False)
+    ]
     return {"name": name, "columns": [str(c) for c in table.columns], "rows": rows}
 
 
 def _cell(value: Any, digits: int) -> str:
-    if isinstance(value, float):
-        return "" if value != value else f"{value:.{digits}f}"  # noqa: PLR0124  # NaN: not known
-    return str(value)
+    if not isinstance(value, float):
+        return str(value)
+    if math.isnan(value):
+        return ""  # not known
+    return f"{value:,.0f}" if value.is_integer() else f"{value:.{digits}f}"
