@@ -752,3 +752,20 @@ def test_targets_outside_the_vocabulary_are_refused(model, cache, scalar, bad):
 def test_unknown_scalar_lists_the_known(model, cache):
     with pytest.raises(ConfigError, match=r"scalar = 'nll' is not one of 'centered', .*'kl'"):
         make_readout(model, cache.tokens, cache["hook_logits"], "nll")
+
+
+# ---- which earlier character -----------------------------------------------------------------------
+
+
+def test_sources_are_told_with_their_tokens_and_add_up_over_heads(model, cache):
+    parts = logit_attribution(model, cache, by="source")
+    frame = parts.to_frame()
+    row = frame[(frame.component == "L1.H2.S3") & (frame.batch == 1) & (frame.pos == 5)].iloc[0]
+    assert (row.source, row.source_token) == (3, int(cache.tokens[1, 3]))
+    rest = frame[frame.component == "L0.mlp"]
+    assert (rest.source == -1).all()
+    assert (rest.source_token == -1).all()
+    expected = frame[frame.source >= 0].groupby(["source", "batch", "pos"]).contribution.sum()
+    np.testing.assert_allclose(parts.by_source().ravel(), expected.to_numpy(), atol=1e-12)
+    with pytest.raises(ConfigError, match="by='source'"):
+        logit_attribution(model, cache).by_source()

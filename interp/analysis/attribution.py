@@ -101,10 +101,14 @@ class Attribution(Result):
         )
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns columns batch, pos, component, contribution."""
+        """Returns columns batch, pos, component, contribution.
+
+        By source also source and source_token: the position that the row came from and the token
+        there, −1 for rows that have none.
+        """
         n, batch, pos = self.values.shape
         b, p = np.meshgrid(np.arange(batch), np.arange(pos), indexing="ij")
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
                 "batch": np.tile(b.ravel(), n),
                 "pos": np.tile(p.ravel(), n),
@@ -112,6 +116,29 @@ class Attribution(Result):
                 "contribution": self.values.ravel(),
             }
         )
+        if self.by == "source":
+            source = np.repeat(self._sources(), batch * pos)
+            token = self.tokens[frame["batch"], np.maximum(source, 0)]
+            frame["source"], frame["source_token"] = source, np.where(source < 0, -1, token)
+        return frame
+
+    def by_source(self) -> np.ndarray:
+        """Returns [key, batch, pos]: what came from each source position, through all heads.
+
+        Raises:
+            ConfigError: the attribution does not tell sources apart.
+        """
+        if self.by != "source":
+            raise ConfigError(f"these rows are by {self.by}; make the attribution by='source'")
+        out = np.zeros((self.tokens.shape[1], *self.values.shape[1:]), dtype=self.values.dtype)
+        sources = self._sources()
+        np.add.at(out, sources[sources >= 0], self.values[sources >= 0])
+        return out
+
+    def _sources(self) -> np.ndarray:
+        """Each row's source position; −1 where it has none."""
+        found = (re.search(r"(?:^|\.)S(\d+)$", name) for name in self.components)
+        return np.array([-1 if one is None else int(one[1]) for one in found])
 
     def row(self, component: str) -> np.ndarray:
         """Returns one component's contributions, [batch, pos].
