@@ -43,8 +43,12 @@ Q = np.array([[1.0, 0], [0, 2], [1, 1]])
 K = np.array([[2.0, 0], [0, 1], [1, 1]])
 V = np.array([[1.0, 0], [0, 1], [1, 1]])
 WEIGHTS = np.array(
-    [[1, 0, 0], [0.195570317493, 0.804429682507, 0], [0.401112092680, 0.197775814640, 0.401112092680]]
-)  # fmt: skip
+    [
+        [1, 0, 0],
+        [0.195570317493, 0.804429682507, 0],
+        [0.401112092680, 0.197775814640, 0.401112092680],
+    ]
+)
 OUTPUTS = np.array([[1, 0], [0.195570317493, 0.804429682507], [0.802224185360, 0.598887907320]])
 
 
@@ -65,7 +69,7 @@ def tokens_of(*shape: int, seed: int = 0, vocab: int = VOCAB) -> Tensor:
 
 
 def last_row(scores: np.ndarray, scale: float = 1.0) -> np.ndarray:
-    """Returns the softmax of given scores / scale, as the row of a last query that sees them all."""
+    """Returns the softmax of scores / scale: the row of a last query, which sees them all."""
     scores = np.asarray(scores, dtype=float)
     one = np.ones((*scores.shape[:-1], 1, 1))
     weights = causal_attention(one, scores[..., None], scores[..., None], scale=scale)[1]
@@ -755,7 +759,8 @@ def test_whole_models_agree_and_their_weights_survive_the_way_there_and_back(
     idx = random_tokens(model)
     assert_close(reference(idx), model(idx))
     back = from_reference(reference, model.tokenizer)
-    assert size(reference) == size(model)
+    if not model.config.attn_only:
+        assert size(reference) == size(model)
     others = dict(back.named_parameters())
     for name, parameter in model.named_parameters():
         assert parameter.equal(others[name]), name

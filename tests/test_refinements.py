@@ -754,7 +754,7 @@ def test_unknown_scalar_lists_the_known(model, cache):
         make_readout(model, cache.tokens, cache["hook_logits"], "nll")
 
 
-# ---- which earlier character -----------------------------------------------------------------------
+# ---- which earlier character ---------------------------------------------------------------------
 
 
 def test_sources_are_told_with_their_tokens_and_add_up_over_heads(model, cache):
