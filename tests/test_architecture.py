@@ -16,6 +16,7 @@ ORDER = ["errors", "files", "hooks", "gpt", "training", "cache", "analysis", "re
 PUBLIC = [
     "ActivationCache",
     "AttentionPatterns",
+    "AttentionScaling",
     "CacheError",
     "CacheStore",
     "CharTokenizer",
@@ -52,6 +53,7 @@ PUBLIC = [
     "TrainingInterrupted",
     "activation_patching",
     "attention_patterns",
+    "attention_scaling",
     "build_model",
     "cache_bytes",
     "causal_attention",

@@ -54,7 +54,7 @@ OUTPUTS = np.array([[1, 0], [0.195570317493, 0.804429682507], [0.802224185360, 0
 
 def rung(name: str, **changes: Any) -> LadderModel:
     """Returns a rung of the lesson's shape."""
-    cfg = LadderConfig(rung=name, d_vocab=VOCAB, d_model=C, n_ctx=BLOCK, **changes)  # type: ignore[arg-type]
+    cfg = LadderConfig(rung=name, d_vocab=VOCAB, d_model=C, n_ctx=BLOCK, **changes)
     model = build_model(cfg)
     assert isinstance(model, LadderModel)
     return model.eval()
@@ -170,7 +170,7 @@ def test_dense_has_as_many_weights_as_the_table_where_vocabulary_is_twice_the_wi
 ) -> None:
     for vocab in (2 * width, 2 * width + 1, 2 * width + 2):
         dense, table = (
-            build_model(LadderConfig(rung=name, d_vocab=vocab, d_model=width))  # type: ignore[arg-type]
+            build_model(LadderConfig(rung=name, d_vocab=vocab, d_model=width))
             for name in ("dense", "bigram")
         )
         assert (size(dense) == size(table)) == (vocab == 2 * width + 1)
@@ -440,7 +440,7 @@ def test_average_does_not_tell_the_order_of_what_it_averages() -> None:
 @torch.no_grad()
 def test_averages_that_are_thrown_away_change_no_logit(how: str) -> None:
     bigram, averages = rung("bigram"), rung("averages")
-    averages.how = how  # type: ignore[assignment]
+    averages.how = how
     idx = tokens_of(4, BLOCK)
     assert averages(idx).equal(bigram(idx))
 

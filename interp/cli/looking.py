@@ -21,7 +21,7 @@ from interp.cli.common import (
     progress_bar,
     sequences_of,
 )
-from interp.errors import TokenError
+from interp.errors import ConfigError, TokenError
 
 if TYPE_CHECKING:
     from interp.analysis.attribution import LogitAttribution
@@ -188,6 +188,55 @@ def patch(
         print(f"  {label:<20} {share:+7.3f}")
     if len(rows) > LARGEST:
         print(f"  {len(rows) - LARGEST} more, none larger than {abs(rows[LARGEST][0]):.3f}")
+
+
+@app.command(epilog="Example: interp scaling models/shakespeare-char --multipliers 0,0.5,1,2")
+def scaling(
+    model: ModelArg,
+    multipliers: Annotated[
+        str, typer.Option("--multipliers", help="numbers with commas between; 1 among them")
+    ] = "0,0.25,0.5,1,2,4,8",
+    each: Annotated[
+        bool, typer.Option("--each", help="multiply one head at a time instead of all")
+    ] = False,
+    text: TextOption = None,
+    sequences: Annotated[
+        int, typer.Option("--sequences", min=1, help="how many, of n_ctx characters")
+    ] = 16,
+    seed: SeedOption = 0,
+    csv: CsvOption = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Multiply a model's attention scores: what becomes of entropy and loss?"""
+    from interp.analysis.scaling import attention_scaling
+
+    try:
+        values = [float(part) for part in multipliers.split(",")]
+    except ValueError as error:
+        raise ConfigError(f"--multipliers {multipliers!r} must be numbers: 0,0.5,1,2") from error
+    gpt = load(model, device)
+    tokens = sequences_of(model, gpt, text, None, sequences)
+    with progress_bar("scaling") as progress:
+        result = attention_scaling(gpt, tokens, values, each=each, seed=seed, progress=progress)
+    write_csv(csv, result)
+    if as_json:
+        print(json.dumps(result.to_document()))
+        return
+    print(
+        f"scores multiplied in {'one head at a time' if each else 'all heads'}; n = {len(tokens)} "
+        f"sequences; loss in nats per token with a 95 % interval of its difference from ×1, seed "
+        f"{seed}; entropy over ln(visible keys)"
+    )
+    table = result.to_frame()
+    by = ["multiplier", "layer", "head"] if each else ["multiplier"]
+    means = table.groupby(by, sort=False)[["loss", "low", "high", "entropy_normalised"]].mean()
+    for row in means.reset_index().to_dict("records"):
+        where = f"  L{row['layer']}.H{row['head']}" if each else ""
+        print(
+            f"  × {row['multiplier']:<6g}{where}  loss {row['loss']:.4f} [{row['low']:.4f}, "
+            f"{row['high']:.4f}]  entropy {row['entropy_normalised']:.3f}"
+        )
 
 
 @app.command(epilog="Example: interp check models/shakespeare-char")

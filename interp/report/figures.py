@@ -17,6 +17,7 @@ from interp.analysis.effects import ComponentEffects
 from interp.analysis.lens import LogitLens
 from interp.analysis.patching import Patching
 from interp.analysis.results import Result
+from interp.analysis.scaling import AttentionScaling
 from interp.analysis.shapley import ShapleyValues
 from interp.errors import ConfigError
 from interp.report.effect_figures import (
@@ -25,6 +26,7 @@ from interp.report.effect_figures import (
     patching_map,
     shapley_bars,
 )
+from interp.report.scaling_figures import scaling_curves
 from interp.report.style import BLUE, GREY, ORANGE, PURPLE, glyph, png, save_figure, style
 from interp.training.history import HistoryRow
 
@@ -44,6 +46,7 @@ __all__ = [
     "patching_map",
     "png",
     "save_figure",
+    "scaling_curves",
     "shapley_bars",
     "style",
 ]
@@ -245,6 +248,17 @@ def figures_of(result: Result) -> dict[str, tuple[Figure, str]]:
                 "the scalar with all components minus the scalar with none."
             )
             return {"shapley": (shapley_bars(result), caption)}
+        case AttentionScaling():
+            n = result.loss.shape[3]
+            which = "one head at a time" if result.each else "all heads at once"
+            caption = (
+                f"Attention scores multiplied, {which}; inputs {result.inputs}. Left: loss, band: "
+                "95 % bootstrap-t over sequences of the paired difference from the model as it is. "
+                "Right: entropy of each head's rows t ≥ 1 over ln of the number of visible keys, "
+                f"averaged after taking it. n = {n} sequences, seed {result.provenance.seed}."
+            )
+            name = f"scaling-{'each' if result.each else 'all'}-{result.inputs.replace(' ', '-')}"
+            return {name: (scaling_curves(result), caption)}
         case Patching():
             n = result.values.shape[1]
             run, other = ("corrupted", "clean")[:: 1 if result.direction == "denoise" else -1]

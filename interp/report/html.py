@@ -27,6 +27,7 @@ from interp.analysis.effects import ComponentEffects
 from interp.analysis.lens import LogitLens
 from interp.analysis.patching import Patching
 from interp.analysis.results import Result
+from interp.analysis.scaling import AttentionScaling
 from interp.analysis.shapley import ShapleyValues
 from interp.errors import CheckpointError, ConfigError, OutputError
 from interp.gpt.checkpoint import model_hash
@@ -47,6 +48,7 @@ HEADINGS = {
     ShapleyValues: ("shapley", "Fair shares"),
     ComponentEffects: ("effects", "What happens when a part is removed"),
     Patching: ("patching", "Where the difference between two prompts sits"),
+    AttentionScaling: ("scaling", "What the scale of attention scores does"),
     ModelChecks: ("self-test", "What must not change, does not"),
 }
 
@@ -223,6 +225,8 @@ def _table_name(result: Result) -> str:
             return f"{name}-{result.into}-by-{result.by}"
         case LogitAttribution():
             return f"{name}-by-{result.by}"
+        case AttentionScaling():
+            return f"{name}-{'each' if result.each else 'all'}-{result.inputs.replace(' ', '-')}"
         case ComponentEffects():
             return f"{name}-{result.ablate}-{result.scalar}"
         case Patching():
