@@ -49,7 +49,7 @@ from interp.training.history import read_history
 
 VOCAB, N_CTX, WIDTH = 7, 6, 12
 NAMES = list(RUNGS)
-MASKED = ["head", "heads"]
+MASKED = ["head", "heads", "block", "stack"]
 TEXT = "the cat sat on the mat. a rat at the hat ran. " * 12
 CORPUS = Corpus(text=TEXT, name="cats")
 TRAINING = {

@@ -4,7 +4,8 @@ An order-n model predicts a character from the n − 1 before it. Two ways of sm
 
     add-constant   p(y | c) = (N(c y) + a) / (N(c) + a·d_vocab)
     Kneser-Ney     p(y | c) = max(N(c y) − D, 0)/N(c) + D·(kinds after c)/N(c) · p(y | shorter c)
-                   interpolated, one discount D = n₁ / (n₁ + 2 n₂) an order; shorter contexts count
+                   interpolated, one discount D = n₁ / (n₁ + 2 n₂) an order (1/2 where no run of
+                   characters was seen once, or none twice); shorter contexts count
                    in how many different contexts a character was seen, not how often
 
 Losses are exact: every character of the validation text that has a whole context is predicted once.
@@ -76,11 +77,12 @@ def ngram_losses(
         [0.693, 0.0]
     """
     check_choice("smoothing", smoothing, get_args(Smoothing))
-    if not orders or min(orders) < 1 or max(orders) > MAX_ORDER:
+    whole = all(isinstance(order, int) for order in orders)
+    if not orders or not whole or min(orders) < 1 or max(orders) > MAX_ORDER:
         raise ConfigError(f"orders = {orders} must lie between 1 and {MAX_ORDER}")
-    if not constant > 0:
+    if not 0 < constant < float("inf"):
         raise ConfigError(
-            f"constant = {constant} must be positive, or unseen characters are infinite"
+            f"constant = {constant} must be positive and finite, or unseen characters are infinite"
         )
     seen, asked = (_ids(text, d_vocab, max(orders), what)
                    for text, what in ((train, "training"), (validation, "validation")))  # fmt: skip
@@ -100,7 +102,10 @@ def ngram_losses(
 
 
 def _ids(text: Any, d_vocab: int, longest: int, what: str) -> np.ndarray:
-    ids = np.asarray(text, dtype=np.int64).ravel()
+    ids = np.asarray(text).ravel()
+    if ids.dtype.kind not in "iu":
+        raise TextError(f"the {what} text has to be token ids, whole numbers; got {ids.dtype}")
+    ids = ids.astype(np.int64)
     if len(ids) < longest:
         raise TextError(
             f"the {what} text has {len(ids)} characters, fewer than the order {longest}"

@@ -20,12 +20,12 @@ from interp.analysis.attribution import LogitAttribution, check_dtype
 from interp.analysis.readout import Scalar, check_choice, make_readout
 from interp.analysis.results import to_numpy
 from interp.errors import ConfigError, TokenError
-from interp.gpt.ladder import LadderModel, OneHead, Positions
+from interp.gpt.ladder import AnyModel, OneHead, Positions
 
 
 @torch.no_grad()
 def one_head_attribution(
-    model: LadderModel,
+    model: AnyModel,
     tokens: Int[Tensor, "batch pos"],
     *,
     scalar: Scalar = "centered",
@@ -52,13 +52,19 @@ def one_head_attribution(
         ('S0', 'S1', 'b_U')
     """
     if not isinstance(model, OneHead):
+        given = getattr(model.config, "rung", type(model).__name__)
         raise ConfigError(
-            f"this decomposition is of the rung 'head', not of {model.config.rung!r}; a model with "
+            f"this decomposition is of the rung 'head', not of {given!r}; a model with "
             "a residual stream is split by logit_attribution"
         )
     check_choice("scalar", scalar, tuple(s for s in get_args(Scalar) if s != "foil"))
     check_dtype(model)
-    if tokens.ndim != 2 or int(tokens.min()) < 0 or int(tokens.max()) >= model.config.d_vocab:
+    if (
+        tokens.ndim != 2
+        or not tokens.numel()
+        or int(tokens.min()) < 0
+        or int(tokens.max()) >= model.config.d_vocab
+    ):
         raise TokenError(
             f"expected tokens [batch, pos] of ids 0 … {model.config.d_vocab - 1}, got shape "
             f"{tuple(tokens.shape)}"

@@ -149,7 +149,7 @@ class LadderModel(nn.Module):
     def generate(
         self, idx: Int[Tensor, "B T"], max_new_tokens: int, *, crop: bool = True, seed: int = 0
     ) -> Int[Tensor, "B T_new"]:
-        """Returns `idx` with sampled tokens after it.
+        """Returns `idx` with sampled tokens after it; runs in evaluation mode.
 
         Args:
             idx: tokens.
@@ -162,11 +162,16 @@ class LadderModel(nn.Module):
             TokenError: past n_ctx without the crop, in a rung with a mask.
         """
         generator = torch.Generator().manual_seed(seed)
-        for _ in range(max_new_tokens):
-            seen = idx[:, -self.config.n_ctx :] if crop else idx
-            p = self(seen)[:, -1].softmax(-1).cpu()
-            new = torch.multinomial(p, 1, generator=generator).to(idx.device)
-            idx = torch.cat((idx, new), dim=1)
+        was_training = self.training
+        self.eval()
+        try:
+            for _ in range(max_new_tokens):
+                seen = idx[:, -self.config.n_ctx :] if crop else idx
+                p = self(seen)[:, -1].softmax(-1).cpu()
+                new = torch.multinomial(p, 1, generator=generator).to(idx.device)
+                idx = torch.cat((idx, new), dim=1)
+        finally:
+            self.train(was_training)
         return idx
 
 

@@ -43,7 +43,15 @@ def causal_attention(
             f"q, k and v have shapes {q.shape}, {k.shape} and {v.shape}; expected [..., pos, d_k], "
             "[..., key, d_k] and [..., key, d_v]"
         )
+    try:
+        np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2])
+    except ValueError as error:
+        raise TokenError(
+            f"the leading axes of q, k and v do not fit each other: {q.shape}, {k.shape}, {v.shape}"
+        ) from error
     n_pos, n_key = q.shape[-2], k.shape[-2]
+    if not n_key:
+        raise TokenError("there are no keys to attend to")
     if n_pos > n_key:
         raise TokenError(
             f"{n_pos} queries but {n_key} keys: the first {n_pos - n_key} rows would be fully "
@@ -57,7 +65,10 @@ def causal_attention(
     scale = float(np.sqrt(q.shape[-1])) if scale is None else scale
     if not scale > 0:
         raise TokenError(f"scale = {scale} must be positive")
-    scores = q @ np.swapaxes(k, -1, -2) / scale
+    with np.errstate(over="ignore", invalid="ignore"):
+        scores = q @ np.swapaxes(k, -1, -2) / scale
+    if not np.isfinite(scores).all():
+        raise TokenError("q·k is too large for a float64; its softmax would not be a number")
     visible = np.tril(np.ones((n_pos, n_key), dtype=bool), n_key - n_pos)
     scores = np.where(visible, scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))

@@ -67,13 +67,17 @@ class Head(nn.Module):
         """
         T = x.shape[1]
         if len(self.tril) < T:
-            raise TokenError(
-                f"the mask buffer holds {len(self.tril)} positions, but {T} were given; crop the "
-                f"context to the last {len(self.tril)} tokens"
-            )
+            raise _too_long(len(self.tril), T)
         wei = self.query(x) @ self.key(x).transpose(-2, -1) / self.scale  # (B, T, T)
         wei = wei.masked_fill(self.tril[:T, :T] == 0, float("-inf"))
         return F.softmax(wei, dim=-1)
+
+
+def _too_long(held: int, given: int) -> TokenError:
+    return TokenError(
+        f"the mask buffer holds {held} positions, but {given} were given; crop the context to the "
+        f"last {held} tokens"
+    )
 
 
 class MultiHeadAttention(nn.Module):
@@ -182,6 +186,8 @@ class ReferenceGPT(nn.Module):
         return block
 
     def forward(self, idx: Int[Tensor, "B T"]) -> Float[Tensor, "B T vocab_size"]:
+        if idx.shape[1] > self.cfg.n_ctx:
+            raise _too_long(self.cfg.n_ctx, idx.shape[1])
         x = self.token_embedding_table(idx)
         if self.position_embedding_table is not None:
             x = x + self.position_embedding_table(torch.arange(idx.shape[1], device=idx.device))

@@ -332,6 +332,8 @@ def make_optimizer(
 
 def _is_matrix(name: str) -> bool:
     last = name.rsplit(".", 1)[-1]
+    if last == "weight":  # the lesson's names
+        return "embedding_table" not in name
     return last.startswith("W_") and last not in ("W_E", "W_pos")
 
 
