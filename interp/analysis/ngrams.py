@@ -103,7 +103,7 @@ def ngram_losses(
 
 def _ids(text: Any, d_vocab: int, longest: int, what: str) -> np.ndarray:
     ids = np.asarray(text).ravel()
-    if ids.dtype.kind not in "iu":
+    if len(ids) and ids.dtype.kind not in "iu":
         raise TextError(f"the {what} text has to be token ids, whole numbers; got {ids.dtype}")
     ids = ids.astype(np.int64)
     if len(ids) < longest:
