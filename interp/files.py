@@ -42,6 +42,8 @@ def write_file(path: Path, write: Callable[[Path], object]) -> None:
     Raises:
         OutputError: the folder cannot be written or the disk is full; `path` is as it was.
     """
+    if not path.name:
+        raise OutputError(f"cannot write {str(path)!r}: it names no file")
     partial = _partial(path)
     with _as_output_error(path):
         path.parent.mkdir(parents=True, exist_ok=True)

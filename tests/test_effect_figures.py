@@ -218,7 +218,7 @@ def test_many_rows_are_drawn_one_by_one_or_as_their_sum(
     np.testing.assert_allclose(drawn.sum(0), parts.values[:, 0].sum(0), atol=1e-4)
     for name, row in zip(names[:-1], drawn, strict=False):
         np.testing.assert_array_equal(row, parts.row(name)[0])
-    assert figure.axes[1].get_ylabel() == "contribution to logit − mean logit (logits)"
+    assert figure.axes[1].get_ylabel() == "contribution to\nlogit − mean logit (logits)"
     limit = figure.axes[0].images[0].get_clim()
     assert limit == (-np.abs(drawn).max(), np.abs(drawn).max())
 
@@ -246,7 +246,7 @@ def test_what_a_part_reads_is_drawn(
     assert ticks(axes.get_yticklabels()) == list(parts.components)
     assert ticks(axes.get_xticklabels()) == list("abcdefgab")
     assert axes.get_xlabel() == "token at each position"
-    assert figure.axes[1].get_ylabel() == f"contribution to what {into} reads"
+    assert figure.axes[1].get_ylabel() == f"contribution to\nwhat {into} reads"
     axes = figures.contribution_bars(parts, pos=-1).axes[0]
     np.testing.assert_array_equal(bars(axes), parts.values[:, 0, -1])
     assert axes.get_title() == f"after b: they sum to {parts.total[0, -1]:+.2f}"

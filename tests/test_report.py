@@ -132,7 +132,7 @@ def test_results_of_two_models_are_refused(tmp_path: Path) -> None:
     with torch.no_grad():
         other.embed.W_E.add_(1)
     both = results(model, HOSTILE)[:1] + results(other, HOSTILE)[:1]
-    with pytest.raises(interp.ConfigError, match="all of one model"):
+    with pytest.raises(interp.ConfigError, match="make it again with this model"):
         interp.write_report(tmp_path / "r", model, both)
     with pytest.raises(interp.ConfigError):
         interp.write_report(tmp_path / "r", model, [])

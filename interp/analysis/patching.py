@@ -203,8 +203,8 @@ def path_patching(
 
     Source: Goldowsky-Dill et al. 2023 (2304.05969).
     """
-    pair = _Pair(model, clean, corrupted, direction, target, foil, scalar, position)
     place = receiver(model, into)[2]
+    pair = _Pair(model, clean, corrupted, direction, target, foil, scalar, position)
     senders = components(model.config, "head", constants=False)
     jobs = []
     for c in senders:

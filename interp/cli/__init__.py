@@ -19,7 +19,7 @@ _UsageError: Any = typer.BadParameter.__mro__[1]  # the parent: any wrong use of
 def main() -> None:
     """Runs the command line. Mistakes are one line and exit status 2; Ctrl-C is 130."""
     try:
-        app(standalone_mode=len(sys.argv) < 2)  # alone, it shows the help
+        status = app(standalone_mode=len(sys.argv) < 2)  # alone, it shows the help
     except _UsageError as error:
         _fail(f"error: {error.format_message()}; see interp --help", 2)
     except typer.Abort:
@@ -33,6 +33,8 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
+    else:
+        sys.exit(status if isinstance(status, int) else 0)
 
 
 def _fail(message: str, status: int) -> None:

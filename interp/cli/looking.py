@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -19,6 +21,7 @@ from interp.cli.common import (
     app,
     load,
     progress_bar,
+    say,
     sequences_of,
 )
 from interp.errors import ConfigError, TokenError
@@ -103,11 +106,14 @@ def effects(
 
     gpt = load(model, device)
     tokens = sequences_of(model, gpt, text, None, sequences)
-    with progress_bar("effects") as progress:
+    with progress_bar("effects") as progress, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         result = component_effects(
             gpt, tokens, ablate=cast(Any, ablate), by=cast(Any, by), scalar=scalar, foils=foil,
             seed=seed, progress=progress,
         )  # fmt: skip
+    for warning in warned:
+        say(f"warning: {warning.message}")
     write_csv(csv, result)
     if as_json:
         print(json.dumps(result.to_document()))
@@ -309,4 +315,6 @@ def write_csv(path: Path | None, result: Result) -> None:
 
 
 def _interval(row: dict[Any, Any], name: str, digits: int = 4) -> str:
+    if math.isnan(row[f"{name}_low"]):
+        return "[unknown]"
     return f"[{row[f'{name}_low']:+.{digits}f}, {row[f'{name}_high']:+.{digits}f}]"

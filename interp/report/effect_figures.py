@@ -31,12 +31,13 @@ def effects_bars(result: ComponentEffects) -> Figure:
                 table[name], rows + shift, xerr=_reach(table, name), fmt=marker, color=colour,
                 markersize=3.5, elinewidth=1.2, capsize=0, label=name,
             )  # fmt: skip
-        _symlog(axes, "x", table[["direct", "total"]].to_numpy())
+        is_log = _symlog(axes, "x", table[["direct", "total"]].to_numpy())
         axes.axvline(0, color="black", linewidth=0.8)
         axes.grid(axis="x", alpha=0.25)
         axes.set_yticks(rows, table["component"], fontsize=7)
         axes.set_ylim(len(table) - 0.4, -0.6)
-        axes.set_xlabel(f"effect on {_scalar(result.scalar)}; linear between the inner ticks")
+        scale = "; linear between the inner ticks" if is_log else ""
+        axes.set_xlabel(f"effect on {_scalar(result.scalar)}{scale}")
         figure.legend(*axes.get_legend_handles_labels(), loc="outside upper right", ncols=2,
                       frameon=False)  # fmt: skip
         return figure
@@ -74,12 +75,14 @@ def effects_scatter(result: ComponentEffects) -> Figure:
                 axes.annotate(str(some["component"].iloc[i]), (x[i], y[i]), (4, -9),
                               textcoords="offset points", fontsize=6.5, color=GREY)  # fmt: skip
             rank = agreement.loc[str(layer)].to_dict()
-            axes.set_title(
-                f"layer {layer}: rank correlation {rank['spearman']:.2f}\n"
-                f"[{rank['spearman_low']:.2f}, {rank['spearman_high']:.2f}], "
-                f"{int(rank['n'])} components",
-                fontsize=7.5,
-            )
+            n = int(rank["n"])
+            title = f"layer {layer}: {n} component{'s' if n > 1 else ''}"
+            if n > 2:
+                title = (
+                    f"layer {layer}: rank correlation {rank['spearman']:.2f}\n"
+                    f"[{rank['spearman_low']:.2f}, {rank['spearman_high']:.2f}], {n} components"
+                )
+            axes.set_title(title, fontsize=7.5)
             axes.tick_params(labelsize=6.5)
         figure.supxlabel(f"direct effect on {_scalar(result.scalar)}", fontsize=8)
         figure.supylabel("total effect", fontsize=8)
@@ -155,7 +158,7 @@ def _both_prompts(axes: Axes, result: Patching, sequence: int, places: np.ndarra
     for p, label in zip(places, axes.get_xticklabels(), strict=True):
         label.set_fontweight("bold" if clean[p] != corrupted[p] else "normal")
     axes.tick_params(axis="x", length=0)
-    axes.set_xlabel("position (above: clean prompt, below: corrupted)")
+    axes.set_xlabel("position (above: clean,\nbelow: corrupted)")
 
 
 def _patching_bars(result: Patching) -> Figure:
@@ -187,11 +190,11 @@ def _reach(table: pd.DataFrame, name: str) -> np.ndarray:
     return reach
 
 
-def _symlog(axes: Axes, letter: str, values: np.ndarray) -> None:
-    """A scale that is linear near zero: for effects of very different sizes and both signs."""
+def _symlog(axes: Axes, letter: str, values: np.ndarray) -> bool:
+    """A scale that is linear near zero, where effects are of very different sizes; True if so."""
     sizes = np.abs(values[np.isfinite(values) & (values != 0)])
     if not len(sizes) or sizes.max() < 30 * np.median(sizes):
-        return
+        return False
     low = int(np.floor(np.log10(np.quantile(sizes, 0.25))))
     high = int(np.ceil(np.log10(sizes.max())))
     scale, axis = (axes.set_xscale, axes.xaxis) if letter == "x" else (axes.set_yscale, axes.yaxis)
@@ -201,6 +204,7 @@ def _symlog(axes: Axes, letter: str, values: np.ndarray) -> None:
     axis.set_ticks([*(-p for p in powers[::-1] if p <= down), 0.0, *(p for p in powers if p <= up)])
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_locator(NullLocator())
+    return True
 
 
 def _scalar(name: str) -> str:

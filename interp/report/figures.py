@@ -132,7 +132,7 @@ def contribution_map(result: Attribution, sequence: int = 0) -> Figure:
         axes.set_yticks(range(n_components), names, fontsize=7)
         _label_positions(axes, result, sequence)
         bar = figure.colorbar(image, ax=axes, pad=0.01)
-        bar.set_label(f"contribution to {_what(result)}")
+        bar.set_label(f"contribution to\n{_what(result)}", fontsize=7)
         return figure
 
 

@@ -61,6 +61,7 @@ class _Section:
     figures: list[dict[str, Any]] = field(default_factory=list)
     passage: list[dict[str, Any]] = field(default_factory=list)
     rows: list[tuple[str, str]] = field(default_factory=list)
+    table: str = ""
     sample: str = ""
 
 
@@ -109,6 +110,7 @@ def write_report(
     sections = [_training(history, sample, sample_seed, folder)] if history or sample else []
     sections += _result_sections(results, folder)
     sections.append(_provenance(results))
+    _remove_stale(folder, sections)
     page = template().render(
         title=title,
         css=asset("assets/report.css"),
@@ -196,12 +198,14 @@ def _training(
 
 def _result_sections(results: Sequence[Result], folder: Path) -> list[_Section]:
     sections: dict[str, _Section] = {}
+    used: dict[str, int] = {}
     for kind, (id, heading) in HEADINGS.items():
         for result in results:
             if not isinstance(result, kind):
                 continue
             section = sections.setdefault(id, _Section(id, heading))
-            table = _table_name(result)
+            suffix = _suffix(_table_name(result), used)
+            table = _table_name(result) + suffix
             csv = result.to_frame().to_csv(index=False, lineterminator="\n")
             files.write_text(folder / "tables" / f"{table}.csv", csv)
             if isinstance(result, LogitLens):
@@ -212,10 +216,31 @@ def _result_sections(results: Sequence[Result], folder: Path) -> list[_Section]:
                 section.passage = _passage(result)
             if isinstance(result, ModelChecks):
                 section.rows = [(name, _outcome(result, i)) for i, name in enumerate(result.names)]
+                section.table = table
                 continue
             for name, (figure, caption) in figures.figures_of(result).items():
-                section.figures.append(figure_of(name, figure, caption, folder, table))
+                shown = figure_of(name + suffix, figure, caption, folder, table)
+                section.figures.append(shown)
     return list(sections.values())
+
+
+def _suffix(name: str, used: dict[str, int]) -> str:
+    """What keeps a second result of the same kind from overwriting the first one's files."""
+    used[name] = used.get(name, 0) + 1
+    return "" if used[name] == 1 else f"-{used[name]}"
+
+
+def _remove_stale(folder: Path, sections: Sequence[_Section]) -> None:
+    """Removes figures and tables of an earlier report that this one does not have."""
+    figures_now = {shown["name"] for section in sections for shown in section.figures}
+    tables_now = {shown["table"] for section in sections for shown in section.figures}
+    tables_now |= {section.table for section in sections}
+    for path in [*(folder / "figures").glob("*.png"), *(folder / "figures").glob("*.svg")]:
+        if path.name.rsplit(".", 1)[0] not in figures_now:
+            path.unlink()
+    for path in (folder / "tables").glob("*.csv"):
+        if path.name.removesuffix(".csv") not in tables_now:
+            path.unlink()
 
 
 def _table_name(result: Result) -> str:
