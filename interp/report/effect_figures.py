@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from interp.analysis.effects import ComponentEffects
 from interp.analysis.patching import Patching
 from interp.analysis.shapley import ShapleyValues
-from interp.report.style import BLUE, GREY, ORANGE, PURPLE, glyph, style
+from interp.report.style import BLUE, GREY, ORANGE, PURPLE, glyph, signed_bars, style
 
 UNITS = {"log_prob": "nats", "loss": "nats", "kl": "nats", "centered": "logits",
          "foil": "logits", "probability": "logits", "raw": "logits"}  # fmt: skip
@@ -95,17 +95,7 @@ def shapley_bars(result: ShapleyValues) -> Figure:
     with style():
         figure = Figure(figsize=(5.2, 0.9 + 0.19 * len(values)))
         axes = figure.subplots()
-        colours = [ORANGE if value > 0 else PURPLE for value in values]
-        axes.barh(range(len(values)), values, color=colours, height=0.75)
-        axes.axvline(0, color="black", linewidth=0.8)
-        axes.set_yticks(range(len(values)), result.components, fontsize=7)
-        axes.set_ylim(len(values) - 0.4, -0.6)
-        span = float(np.abs(values).max()) or 1.0
-        axes.set_xlim(min(values.min(), 0) - 0.2 * span, max(values.max(), 0) + 0.2 * span)
-        for i, value in enumerate(values):
-            axes.annotate(f"{value:+.3f}", (value, i), (3 if value >= 0 else -3, 0),
-                          textcoords="offset points", ha="left" if value >= 0 else "right",
-                          va="center", fontsize=6.5, color=GREY)  # fmt: skip
+        signed_bars(axes, result.components, values, digits=3)
         axes.set_xlabel(f"Shapley value of {_scalar(result.scalar)}, mean over positions")
         return figure
 
@@ -165,11 +155,7 @@ def _patching_bars(result: Patching) -> Figure:
     shares = result.shares
     figure = Figure(figsize=(5.2, 1.1 + 0.19 * len(shares)))
     axes = figure.subplots()
-    colours = [ORANGE if share > 0 else PURPLE for share in shares]
-    axes.barh(range(len(shares)), shares, color=colours, height=0.75)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(shares)), result.labels, fontsize=7)
-    axes.set_ylim(len(shares) - 0.4, -0.6)
+    signed_bars(axes, result.labels, shares)
     axes.set_xlabel(f"share of the difference moved ({result.what})")
     axes.set_title(_question(result), fontsize=8)
     return figure

@@ -27,7 +27,17 @@ from interp.report.effect_figures import (
     shapley_bars,
 )
 from interp.report.scaling_figures import scaling_curves
-from interp.report.style import BLUE, GREY, ORANGE, PURPLE, glyph, png, save_figure, style
+from interp.report.style import (
+    BLUE,
+    GREY,
+    ORANGE,
+    PURPLE,
+    glyph,
+    png,
+    save_figure,
+    signed_bars,
+    style,
+)
 from interp.training.history import HistoryRow
 
 __all__ = [
@@ -146,18 +156,7 @@ def contribution_bars(result: Attribution, sequence: int = 0, pos: int = -1) -> 
     with style():
         figure = Figure(figsize=(5.2, 0.9 + 0.19 * len(values)))
         axes = figure.subplots()
-        colours = [ORANGE if value > 0 else PURPLE for value in values]
-        axes.barh(range(len(values)), values, color=colours, height=0.75)
-        axes.axvline(0, color="black", linewidth=0.8)
-        axes.set_yticks(range(len(values)), names, fontsize=7)
-        axes.set_ylim(len(values) - 0.4, -0.6)
-        span = float(np.abs(values).max()) or 1.0
-        axes.set_xlim(min(values.min(), 0) - 0.2 * span, max(values.max(), 0) + 0.2 * span)
-        for i, value in enumerate(values):
-            side = "left" if value >= 0 else "right"
-            offset = (3 if value >= 0 else -3, 0)
-            axes.annotate(f"{value:+.2f}", (value, i), offset, textcoords="offset points",
-                          ha=side, va="center", fontsize=6.5, color=GREY)  # fmt: skip
+        signed_bars(axes, names, values, digits=2)
         axes.set_xlabel(f"contribution to {_what(result)}")
         at = f"after {glyph(result.characters, int(result.tokens[sequence, pos]))}"
         if isinstance(result, LogitAttribution):

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager, get_font
 
@@ -42,6 +44,26 @@ def style() -> Iterator[None]:
     """Applies the one style inside a `with` block only."""
     with mpl.rc_context(STYLE):
         yield
+
+
+def signed_bars(
+    axes: Axes, names: Sequence[str], values: np.ndarray, digits: int | None = None
+) -> None:
+    """Draws one bar a name, the first on top: orange for, purple against; with numbers if asked."""
+    colours = [ORANGE if value > 0 else PURPLE for value in values]
+    axes.barh(range(len(values)), values, color=colours, height=0.75)
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(values)), names, fontsize=7)
+    axes.set_ylim(len(values) - 0.4, -0.6)
+    if digits is None:
+        return
+    span = float(np.abs(values).max()) or 1.0
+    axes.set_xlim(min(values.min(), 0) - 0.2 * span, max(values.max(), 0) + 0.2 * span)
+    for i, value in enumerate(values):
+        up = value >= 0
+        axes.annotate(f"{value:+.{digits}f}", (value, i), (3 if up else -3, 0),
+                      textcoords="offset points", ha="left" if up else "right", va="center",
+                      fontsize=6.5, color=GREY)  # fmt: skip
 
 
 def save_figure(figure: Figure, stem: Path) -> None:
