@@ -431,3 +431,39 @@ def test_the_same_command_says_the_same(shell: Shell, command: tuple[object, ...
     first = shell(*command, "--csv", "first.csv")
     assert shell(*command, "--csv", "second.csv") == first
     assert Path("first.csv").read_bytes() == Path("second.csv").read_bytes()
+
+
+# ---- scaling -----------------------------------------------------------------------------------
+
+
+def test_scaling_json_and_table_are_the_librarys(shell: Shell) -> None:
+    args = ("scaling", "m", "--text", "play.txt", "--sequences", N, "--multipliers", "0,1,2.5")
+    result, table = both(shell, *args, "--each", "--seed", 4)
+    expected = interp.attention_scaling(
+        from_pretrained("m"), sequences(), (0.0, 1.0, 2.5), each=True, seed=4
+    )
+    assert_same(result, expected)
+    assert_table(table, expected.to_frame())
+
+
+def test_scaling_prints_a_line_a_multiplier(shell: Shell) -> None:
+    args = ("scaling", "m", "--text", "play.txt", "--sequences", N, "--multipliers", "0,1")
+    status, out, err = shell(*args)
+    assert (status, err) == (0, "")
+    assert "n = 6 sequences" in out
+    loss = interp.attention_scaling(from_pretrained("m"), sequences(), (0.0, 1.0)).loss
+    found = re.findall(r"× (\S+) +loss (\S+) .* entropy (\S+)", out)
+    assert [float(c) for c, _, _ in found] == [0, 1]
+    assert float(found[0][2]) == pytest.approx(1)
+    assert [float(x) for _, x, _ in found] == pytest.approx(loss[:, 0, 0].mean(-1), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("multipliers", "said"),
+    [("1,x", "must be numbers"), ("0.5,2", "hold 1"), ("1,-2", "not negative"), ("", "numbers")],
+)
+def test_scaling_by_what_is_no_multiplier(shell: Shell, multipliers: str, said: str) -> None:
+    status, out, err = shell("scaling", "m", "--text", "play.txt", "--multipliers", multipliers)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert err.count("\n") == 1
