@@ -46,8 +46,8 @@ def run(rung: str, seed: int, text: str | None, steps: int | None, out: str) -> 
     values["seed"] = seed
     if text is not None:
         values["text"] = {"path": text}
-    if steps is not None:
-        values["training"] |= {"steps": steps, "eval_every": steps}
+    steps = values["training"]["steps"] if steps is None else steps
+    values["training"] |= {"steps": steps, "eval_every": steps}  # only the last loss is used
     recipe = interp.Recipe.parse(values)
     corpus = recipe.text.load()
     started = time.perf_counter()
@@ -105,21 +105,23 @@ def draw(table: pd.DataFrame, yardsticks: interp.NGramLosses, name: str) -> Figu
             if order > 1:
                 axes.axvline(loss, color=figures.GREY, linewidth=0.9, linestyle="--", zorder=0)
                 axes.annotate(
-                    f"{order}-gram", (loss, 1), (2, -2), xycoords=("data", "axes fraction"),
-                    textcoords="offset points", rotation=90, va="top", fontsize=7,
-                    color=figures.GREY,
+                    f"{order}-gram", (loss, 1), (0, 3), xycoords=("data", "axes fraction"),
+                    textcoords="offset points", rotation=90, ha="center", va="bottom",
+                    fontsize=7, color=figures.GREY,
                 )  # fmt: skip
         reach = np.stack((table["loss"] - table["loss_low"], table["loss_high"] - table["loss"]))
         axes.errorbar(table["loss"], y, xerr=np.nan_to_num(reach), fmt="o", color=figures.BLUE,
                       markersize=4, elinewidth=1.2, capsize=2)  # fmt: skip
         for i, row in enumerate(table.itertuples()):
-            axes.annotate(f"{row.loss:.3f}", (row.loss, i), (6, 0), textcoords="offset points",
-                          va="center", fontsize=7, color=figures.BLUE)  # fmt: skip
+            axes.annotate(f"{row.loss:.3f}", (row.loss, i), (0, 5), textcoords="offset points",
+                          ha="center", va="bottom", fontsize=7, color=figures.BLUE)  # fmt: skip
         labels = [f"{row.rung}: {row.adds}" for row in table.itertuples()]
         axes.set_yticks(y, labels, fontsize=8)
         axes.set_ylim(len(table) - 0.5, -0.9)
         axes.set_xlabel(f"validation loss on {name} (nats per character)")
-        axes.set_title(f"n = {table['n'][0]} seeds; bars: Student's 95 % interval", loc="left")
+        axes.set_title(
+            f"n = {table['n'][0]} seeds; bars: Student's 95 % interval", loc="left", pad=32
+        )
         return figure
 
 
@@ -166,8 +168,8 @@ def main() -> None:
     same = bool((unchanged["bigram"] == unchanged["averages"]).all())
     lead = (
         f"Text: {corpus.name}. One attention head reaches {losses['head']:.3f} nats per character, "
-        f"{bigram - losses['head']:+.3f} below the bigram counts ({bigram:.3f}); the whole stack "
-        f"reaches {losses['stack']:.3f}. Averages that nothing uses change "
+        f"{abs(bigram - losses['head']):.3f} {'below' if losses['head'] < bigram else 'above'} the "
+        f"bigram counts ({bigram:.3f}); the whole stack reaches {losses['stack']:.3f}. Averages that nothing uses change "
         f"{'nothing, to the last bit' if same else 'something, which they must not'}."
     )
     interp.write_study(
