@@ -14,7 +14,7 @@ demo: $(READY)
 	$(BIN)/interp run models/recipes/shakespeare-char.toml --out models/demo
 
 test: lint
-	$(BIN)/pytest -m "not browser"
+	$(BIN)/pytest -n auto -m "not browser"
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -169,7 +169,8 @@ def main() -> None:
     lead = (
         f"Text: {corpus.name}. One attention head reaches {losses['head']:.3f} nats per character, "
         f"{abs(bigram - losses['head']):.3f} {'below' if losses['head'] < bigram else 'above'} the "
-        f"bigram counts ({bigram:.3f}); the whole stack reaches {losses['stack']:.3f}. Averages that nothing uses change "
+        f"bigram counts ({bigram:.3f}); the whole stack reaches {losses['stack']:.3f}. Averages "
+        f"that nothing uses change "
         f"{'nothing, to the last bit' if same else 'something, which they must not'}."
     )
     interp.write_study(
