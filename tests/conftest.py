@@ -73,3 +73,12 @@ def random_tokens(model: HookedGPT, batch: int = 2, pos: int = 9, seed: int = 0)
     """Returns tokens [batch, pos] drawn evenly from the vocabulary."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(model.config.d_vocab, (batch, pos), generator=generator)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Names that are the same in every process, which tests that run side by side must have."""
+    if isinstance(val, set | frozenset):
+        return "-".join(sorted(map(str, val))) or "none"
+    if callable(val) and not isinstance(val, type):
+        return str(getattr(val, "__name__", type(val).__name__))
+    return None
