@@ -53,6 +53,16 @@ def variant_id(variant: dict[str, Any]) -> str:
     return "-".join(f"{key}={value}" for key, value in variant.items()) or "plain"
 
 
+def name_of(value: object) -> str:
+    """Returns a parameter's name among pytest's, the same in every process.
+
+    A function's own, a set in order, anything else as it prints.
+    """
+    if isinstance(value, set | frozenset):
+        return "-".join(sorted(map(str, value))) or "none"
+    return str(getattr(value, "__name__", value))
+
+
 def random_model(dtype: torch.dtype = torch.float32, seed: int = 0, **kwargs: Any) -> HookedGPT:
     """Returns a small model in evaluation mode with noise on every parameter.
 
@@ -73,12 +83,3 @@ def random_tokens(model: HookedGPT, batch: int = 2, pos: int = 9, seed: int = 0)
     """Returns tokens [batch, pos] drawn evenly from the vocabulary."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(model.config.d_vocab, (batch, pos), generator=generator)
-
-
-def pytest_make_parametrize_id(val: object) -> str | None:
-    """Names that are the same in every process, which tests that run side by side must have."""
-    if isinstance(val, set | frozenset):
-        return "-".join(sorted(map(str, val))) or "none"
-    if callable(val) and not isinstance(val, type):
-        return str(getattr(val, "__name__", type(val).__name__))
-    return None

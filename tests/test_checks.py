@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from conftest import VARIANTS, random_model, random_tokens, variant_id
+from conftest import VARIANTS, name_of, random_model, random_tokens, variant_id
 
 from interp import CompletenessError, Result, TokenError, check_model
 from interp.analysis import checks
@@ -57,7 +57,7 @@ def with_outcome(given, outcome):
 @pytest.mark.parametrize(
     ("variant", "lacks", "dtype"),
     [*((*one, torch.float32) for one in VARIANTS_LACK), ({}, set(), torch.float64)],
-    ids=str,
+    ids=name_of,
 )
 def test_sound_models_pass(variant, lacks, dtype):
     given = check(random_model(dtype, **variant))

@@ -6,7 +6,7 @@ import inspect
 import numpy as np
 import pytest
 import torch
-from conftest import VARIANTS, random_model, random_tokens, variant_id
+from conftest import VARIANTS, name_of, random_model, random_tokens, variant_id
 from scipy import stats as scipy_stats
 
 from interp import (
@@ -143,7 +143,7 @@ def assert_effects(found, model, tokens, kind, asked, options_of=None, positions
 # ---- against one run a component -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scalar", SCALARS, ids=str)
+@pytest.mark.parametrize("scalar", SCALARS, ids=name_of)
 def test_zero_ablation_is_one_run_a_component(model, tokens, scalar):
     foils = 3 if scalar == "foil" else None
     for by in ("block", "head"):

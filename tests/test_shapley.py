@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import VARIANTS, random_model, random_tokens, variant_id
+from conftest import VARIANTS, name_of, random_model, random_tokens, variant_id
 from torch import einsum
 
 from interp import (
@@ -154,7 +154,7 @@ def small(seed=0, **kwargs):
 @pytest.mark.parametrize("rerun", [False, True])
 @pytest.mark.parametrize("baseline", ["zero", "mean"])
 @pytest.mark.parametrize(
-    "scalar", ["log_prob", "loss", "centered", "foil", "probability", "kl", squared], ids=str
+    "scalar", ["log_prob", "loss", "centered", "foil", "probability", "kl", squared], ids=name_of
 )
 def test_average_over_all_orders(rerun, baseline, scalar):
     model = small()
@@ -202,7 +202,7 @@ def test_biases_behind_the_stream_can_be_taken_away_in_a_rerun():
 @pytest.mark.parametrize(
     ("dtype", "rerun"),
     [(torch.float32, False), (torch.float64, False), (torch.float32, True)],
-    ids=str,
+    ids=name_of,
 )
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
 def test_values_sum_to_total_minus_base(variant, dtype, rerun):
