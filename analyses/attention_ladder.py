@@ -114,7 +114,8 @@ def draw(table: pd.DataFrame, yardsticks: interp.NGramLosses, name: str) -> Figu
                       markersize=4, elinewidth=1.2, capsize=2)  # fmt: skip
         for i, row in enumerate(table.itertuples()):
             axes.annotate(f"{row.loss:.3f}", (row.loss, i), (0, 5), textcoords="offset points",
-                          ha="center", va="bottom", fontsize=7, color=figures.BLUE)  # fmt: skip
+                          ha="center", va="bottom", fontsize=7, color=figures.BLUE,
+                          bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5})  # fmt: skip
         labels = [f"{row.rung}: {row.adds}" for row in table.itertuples()]
         axes.set_yticks(y, labels, fontsize=8)
         axes.set_ylim(len(table) - 0.5, -0.9)
