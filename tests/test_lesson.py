@@ -625,8 +625,7 @@ def test_embedding_has_no_direct_path_in_the_one_head_model_and_has_one_in_a_blo
     model.attention_head.value.weight.zero_()
     assert_close(model(idx), model.LM_head.bias.expand(2, BLOCK, VOCAB))
     block = rung("block")
-    for head in block.gpt.blocks[0].sa.heads:
-        head.value.weight.zero_()
+    block.gpt.blocks[0].attn.W_V.zero_()
     assert float(block(idx).std(dim=(0, 1)).min()) > 0.01
 
 

@@ -61,6 +61,9 @@ class _State:
     losses: list[Tensor] = field(default_factory=list)  # since the last row, on the device
     rows: list[HistoryRow] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.parameters = list(self.model.parameters())  # to walk a model takes 1 ms a step
+
 
 def train(
     recipe: Recipe | str | Path,
@@ -236,7 +239,9 @@ class _Run:
                 )
 
     def _step(self, state: _State) -> tuple[Tensor, Tensor]:
-        s, model = self.settings, state.model.train()
+        s, model = self.settings, state.model
+        if not model.training:
+            model.train()
         batch = training_batch(
             self.train_tokens, self.config.n_ctx, s.batch_size,
             seed=self.recipe.seed, step=state.step,
@@ -251,7 +256,7 @@ class _Run:
             loss = cross_entropy(model(batch[:, :-1]), batch[:, 1:])
         state.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), s.grad_clip)
+        norm = nn.utils.clip_grad_norm_(state.parameters, s.grad_clip)
         state.optimizer.step()
         return loss.detach(), norm
 
