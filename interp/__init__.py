@@ -23,7 +23,11 @@ _HOMES = {
     "interp.analysis.one_head": ("one_head_attribution",),
     "interp.analysis.patching": ("Patching", "activation_patching", "path_patching"),
     "interp.analysis.results": ("Provenance", "Result"),
-    "interp.analysis.scaling": ("AttentionScaling", "attention_scaling"),
+    "interp.analysis.scaling": (
+        "AttentionScaling", "attention_scaling", "gradient_statistics", "scale_identity",
+        "softmax_statistics",
+    ),
+    "interp.analysis.scaling_sweep": ("ScalingSweep", "initial_attention", "scaling_sweep"),
     "interp.analysis.shapley": ("ShapleyValues", "shapley_values"),
     "interp.cache.store": ("CacheStore", "write_cache"),
     "interp.errors": (

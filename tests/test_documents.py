@@ -26,8 +26,8 @@ def test_the_tour_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_table_of_commands_is_complete() -> None:
-    commands = {c.name or c.callback.__name__ for c in app.registered_commands}  # type: ignore[union-attr]
-    assert set(re.findall(r"^\| `interp (\w+)", README, re.M)) == commands
+    commands = {c.name or c.callback.__name__.replace("_", "-") for c in app.registered_commands}  # type: ignore[union-attr]
+    assert set(re.findall(r"^\| `interp ([\w-]+)", README, re.M)) == commands
 
 
 def test_the_table_of_folders_is_complete() -> None:

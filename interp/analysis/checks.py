@@ -275,6 +275,8 @@ def _rotate_queries_keys(model: HookedGPT, generator: torch.Generator) -> Back:
     for block in model.blocks:
         for head in range(model.config.n_heads):
             R = _invertible(generator, model.config.d_head, like=block.attn.W_Q)
+            if model.config.qk_norm:  # which only a rotation leaves alone
+                R = torch.linalg.qr(R)[0]
             back = torch.linalg.inv(R).T
             for name, by in (("Q", R), ("K", back)):
                 weight, bias = getattr(block.attn, f"W_{name}"), getattr(block.attn, f"b_{name}")
@@ -302,7 +304,7 @@ def _permute_heads(model: HookedGPT, generator: torch.Generator) -> Back:
     moved: dict[str, str] = {}
     for layer, block in enumerate(model.blocks):
         order = torch.randperm(model.config.n_heads, generator=generator)
-        for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V"):
+        for name in ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V", "gain"):
             weight = getattr(block.attn, name)
             if weight is not None:
                 weight.copy_(weight[order].clone())

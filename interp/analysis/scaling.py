@@ -364,14 +364,16 @@ def scale_identity(model: HookedGPT, tokens: Input) -> dict[str, Float[np.ndarra
     """Returns three numbers a head that must be equal: c·∂L/∂c, ⟨W_Q, ∂L/∂W_Q⟩, ⟨W_K, ∂L/∂W_K⟩.
 
     A score is c·(x W_Q)·(x W_K): a homogeneous function of degree 1 of the scale c, of W_Q and of
-    W_K, so by Euler's theorem all three products are the same (without query and key biases).
+    W_K, so by Euler's theorem all three products are the same (without query and key biases, and
+    without qk_norm).
 
     Raises:
-        ConfigError: the model has query and key biases.
+        ConfigError: the model has query and key biases, or qk_norm.
         TokenError: sequences of one token have no loss.
     """
-    if model.config.qkv_bias:
-        raise ConfigError("with query and key biases the score is not homogeneous in W_Q and W_K")
+    if model.config.qkv_bias or model.config.qk_norm:
+        what = "query and key biases" if model.config.qkv_bias else "qk_norm"
+        raise ConfigError(f"with {what} the score is not homogeneous of degree 1 in W_Q and W_K")
     ids = model.to_tokens(tokens)
     if ids.shape[1] < 2:
         raise TokenError("a sequence of one token has no loss to take a gradient of")

@@ -15,10 +15,13 @@ from interp.cli.common import (
     DeviceOption,
     JsonOption,
     ModelArg,
+    OutOption,
     PromptOption,
+    RecipeArg,
     SeedOption,
     TextOption,
     app,
+    device_of,
     load,
     progress_bar,
     say,
@@ -217,10 +220,7 @@ def scaling(
     """Multiply a model's attention scores: what becomes of entropy and loss?"""
     from interp.analysis.scaling import attention_scaling
 
-    try:
-        values = [float(part) for part in multipliers.split(",")]
-    except ValueError as error:
-        raise ConfigError(f"--multipliers {multipliers!r} must be numbers: 0,0.5,1,2") from error
+    values = _numbers("--multipliers", multipliers, float)
     gpt = load(model, device)
     tokens = sequences_of(model, gpt, text, None, sequences)
     with progress_bar("scaling") as progress:
@@ -243,6 +243,64 @@ def scaling(
             f"  × {row['multiplier']:<6g}{where}  loss {row['loss']:.4f} [{row['low']:.4f}, "
             f"{row['high']:.4f}]  entropy {row['entropy_normalised']:.3f}"
         )
+
+
+@app.command(
+    epilog="Example: interp scaling-sweep models/recipes/sqrt-dk.toml --jobs 2 "
+    "--arms sqrt,unscaled --d-heads 8,64 --seeds 3"
+)
+def scaling_sweep(
+    recipe: RecipeArg,
+    out: OutOption = None,
+    arms: Annotated[
+        str,
+        typer.Option("--arms", help="sqrt, unscaled, inverse, learned, qk-norm, matched; or all"),
+    ] = "all",
+    d_heads: Annotated[
+        str, typer.Option("--d-heads", help="head widths, with commas between")
+    ] = "8,32,128,256",
+    learning_rates: Annotated[
+        str, typer.Option("--learning-rates", help="peaks, with commas between")
+    ] = "0.001,0.003,0.01",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="how many")] = 5,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, help="processes at a time")] = 1,
+    text: TextOption = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a small GPT with its scores scaled in several ways; given again, go on."""
+    from interp.analysis import scaling_sweep as sweep
+    from interp.training.corpus import load_corpus
+    from interp.training.recipe import Recipe
+
+    settings = Recipe.load(recipe)
+    folder = out or Path("reports") / f"{settings.name}-sweep"
+    with progress_bar("runs") as progress:
+        result = sweep.scaling_sweep(
+            settings, folder, arms=sweep.ARMS if arms == "all" else arms.split(","),
+            d_heads=_numbers("--d-heads", d_heads, int),
+            learning_rates=_numbers("--learning-rates", learning_rates, float),
+            seeds=seeds, jobs=jobs, device=str(device_of(device)),
+            corpus=None if text is None else load_corpus(path=text), progress=progress,
+        )  # fmt: skip
+    if as_json:
+        print(json.dumps(result.to_document()))
+        return
+    columns = ["arm", "d_head", "learning_rate", "loss", "low", "high", "entropy_last"]
+    print(
+        f"validation loss in nats per token after {result.steps[-1]} steps, at each arm's best "
+        f"learning rate, with a 95 % interval over n = {seeds} seeds; entropy over ln(visible keys)"
+    )
+    print(result.summary()[columns].round(4).to_string(index=False))
+    print(f"the whole table: {folder / 'sweep.csv'}")
+
+
+def _numbers(option: str, given: str, kind: type) -> list[Any]:
+    try:
+        return [kind(part) for part in given.split(",")]
+    except ValueError as error:
+        what = "whole numbers" if kind is int else "numbers"
+        raise ConfigError(f"{option} {given!r} must be {what} with commas between") from error
 
 
 @app.command(epilog="Example: interp check models/shakespeare-char")

@@ -146,8 +146,12 @@ def load_weights(model: AnyModel, path: Path) -> None:
 
 
 def model_hash(model: AnyModel) -> str:
-    """Returns a SHA-256 of the config and every weight, by which results know their model."""
-    digest = hashlib.sha256(json.dumps(model.config.model_dump(), sort_keys=True).encode())
+    """Returns a SHA-256 of the config and every weight, by which results know their model.
+
+    What the config leaves at its default is left out, so that a new option changes no old hash.
+    """
+    config = model.config.model_dump(exclude_defaults=True)
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
     for name, parameter in sorted(model.named_parameters()):
         digest.update(name.encode())
         values = parameter.detach().cpu().contiguous().flatten()

@@ -59,7 +59,10 @@ class GPTConfig(StrictModel):
     """The shape of a `HookedGPT`.
 
     `d_head` is the lesson's d_k. `attn_scale` is the number that scores are *divided* by, so
-    `attn_scale=1.0` means unscaled attention; left out, it is sqrt(d_head).
+    `attn_scale=1.0` means unscaled attention; left out, it is sqrt(d_head). `learned_scale` gives
+    each head a trained factor of its scores beside it, 1 at first. `qk_norm` brings each query and
+    key to a root mean square of 1 before they are compared, with such a factor (Henry et al. 2020,
+    2010.04245: there of length 1, and a factor of attn_scale · sqrt(d_head) times ours).
 
     Raises:
         ConfigError: from `GPTConfig.parse`, for impossible combinations.
@@ -74,6 +77,8 @@ class GPTConfig(StrictModel):
     d_mlp: int = Field(default=-1, ge=-1, description="-1 means 4 * d_model; 0: attention only")
     act_fn: Activation = "relu"
     attn_scale: float = Field(default=0.0, ge=0.0, description="0 means sqrt(d_head)")
+    learned_scale: bool = False
+    qk_norm: bool = False
     qkv_bias: bool = False
     positional: bool = True
     final_norm: bool = True

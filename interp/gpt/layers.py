@@ -28,6 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
 
+NORM_EPS = 1e-6  # of qk_norm: a query of zeros stays one
 SCORES_IN_CACHE = 2**18  # numbers; 1 MB in float32
 
 Residual = Float[Tensor, "batch pos d_model"]
@@ -68,17 +69,25 @@ class LayerNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal multi-head attention: softmax(q·k / attn_scale) v W_O, heads summed, plus b_O."""
+    """Causal multi-head attention: softmax(q·k / attn_scale) v W_O, heads summed, plus b_O.
+
+    With `learned_scale` or `qk_norm` the scores of head h are multiplied by gain[h]; with `qk_norm`
+    q and k are first brought to a root mean square of 1. `hook_q` and `hook_k` stand before that.
+    """
 
     mask: Tensor
     b_Q: nn.Parameter | None
     b_K: nn.Parameter | None
     b_V: nn.Parameter | None
+    gain: nn.Parameter | None
 
     def __init__(self, cfg: GPTConfig) -> None:
         super().__init__()
         self.attn_scale = cfg.attn_scale
         self.multiplier: Tensor | None = None  # [head]; set for one run by `attn_scaled_by`
+        self.qk_norm = cfg.qk_norm
+        has_gain = cfg.learned_scale or cfg.qk_norm
+        self.register_parameter("gain", _weight(cfg.n_heads) if has_gain else None)
         self.p_drop = cfg.dropout
         shape = (cfg.n_heads, cfg.d_model, cfg.d_head)
         self.W_Q, self.W_K, self.W_V = _weight(*shape), _weight(*shape), _weight(*shape)
@@ -121,11 +130,10 @@ class Attention(nn.Module):
             scores = self.hook_attn_scores(self.scores(q, k, self.multiplier))
             pattern = self.hook_pattern(scores.softmax(-1))
             return self.mix(F.dropout(pattern, p_drop, self.training), v)
+        q, k = self.compared(q, k, self.multiplier)
         q, k, v = (
             rearrange(x, "batch pos head d_head -> batch head pos d_head") for x in (q, k, v)
         )
-        if self.multiplier is not None:
-            q = q * self.multiplier[:, None, None].to(q.dtype)
         n_pos, n_key = q.shape[2], k.shape[2]
         mask = self.mask[n_key - n_pos : n_key, :n_key] if 1 < n_pos < n_key else None
         z = fused_attention(q, k, v, p_drop, 1 / self.attn_scale, mask)
@@ -148,13 +156,26 @@ class Attention(nn.Module):
         self.hook_pattern(pattern)
         return z
 
+    def compared(
+        self, q: PerHead, k: PerKey, multiplier: Tensor | None = None
+    ) -> tuple[PerHead, PerKey]:
+        """Returns what is compared, whose product over attn_scale is the score.
+
+        Normalised (qk_norm), and the query times the head's gain and multiplier.
+        """
+        if self.qk_norm:
+            q, k = (F.rms_norm(x, x.shape[-1:], eps=NORM_EPS) for x in (q, k))
+        for factor in (self.gain, multiplier):
+            if factor is not None:
+                q = q * factor[:, None].to(q.dtype)
+        return q, k
+
     def scores(self, q: PerHead, k: PerKey, multiplier: Tensor | None = None) -> Maps:
-        """Returns q·k · multiplier / attn_scale, −inf where a query would see a later position."""
+        """Returns the scores, times multiplier, −inf where a query would see a later position."""
+        q, k = self.compared(q, k, multiplier)
         q = rearrange(q, "batch pos head d_head -> batch head pos d_head")
         k = rearrange(k, "batch key head d_head -> batch head d_head key")
         q = q / self.attn_scale
-        if multiplier is not None:
-            q = q * multiplier[:, None, None].to(q.dtype)
         n_pos, n_key = q.shape[2], k.shape[3]
         visible = self.mask[n_key - n_pos : n_key, :n_key]
         return (q @ k).masked_fill_(~visible, -torch.inf)
@@ -329,7 +350,7 @@ def initialise(module: nn.Module, cfg: GPTConfig, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     for name, parameter in module.named_parameters():
         kind = name.rsplit(".", 1)[-1]
-        if kind == "w":
+        if kind in ("w", "gain"):
             parameter.fill_(1.0)
         elif kind.startswith("b"):
             parameter.zero_()

@@ -155,10 +155,16 @@ class Block(nn.Module):
 
 
 class ReferenceGPT(nn.Module):
-    """Embeddings, blocks, final LayerNorm and `lm_head`, in textbook form."""
+    """Embeddings, blocks, final LayerNorm and `lm_head`, in textbook form.
+
+    Raises:
+        ConfigError: a config with learned_scale or qk_norm, which the lesson does not have.
+    """
 
     def __init__(self, cfg: GPTConfig) -> None:
         super().__init__()
+        if cfg.learned_scale or cfg.qk_norm:
+            raise ConfigError("the lesson's modules have neither learned_scale nor qk_norm")
         self.cfg = cfg
         self.token_embedding_table = nn.Embedding(cfg.d_vocab, cfg.d_model)
         self.position_embedding_table = (

@@ -18,6 +18,7 @@ from interp.analysis.lens import LogitLens
 from interp.analysis.patching import Patching
 from interp.analysis.results import Result
 from interp.analysis.scaling import AttentionScaling
+from interp.analysis.scaling_sweep import ScalingSweep
 from interp.analysis.shapley import ShapleyValues
 from interp.errors import ConfigError
 from interp.report.effect_figures import (
@@ -26,7 +27,12 @@ from interp.report.effect_figures import (
     patching_map,
     shapley_bars,
 )
-from interp.report.scaling_figures import scaling_curves
+from interp.report.scaling_figures import (
+    scaling_curves,
+    sweep_entropy,
+    sweep_gradients,
+    sweep_losses,
+)
 from interp.report.style import (
     BLUE,
     GREY,
@@ -59,6 +65,9 @@ __all__ = [
     "scaling_curves",
     "shapley_bars",
     "style",
+    "sweep_entropy",
+    "sweep_gradients",
+    "sweep_losses",
 ]
 
 MOST_ROWS = 40  # components drawn one by one; the others are drawn as their sum
@@ -258,6 +267,27 @@ def figures_of(result: Result) -> dict[str, tuple[Figure, str]]:
             )
             name = f"scaling-{'each' if result.each else 'all'}-{result.inputs.replace(' ', '-')}"
             return {name: (scaling_curves(result), caption)}
+        case ScalingSweep():
+            n = f"n = {len(result.seeds)} seeds; trained on {result.text}"
+            middle = result.learning_rates[len(result.learning_rates) // 2]
+            return {
+                "sweep-entropy": (
+                    sweep_entropy(result),
+                    "Entropy of attention rows by head width, each arm at its best learning rate; "
+                    "bars: 95 % intervals over seeds. Dashed: independent normal scores of the "
+                    f"deviation that the initial weights imply. {n}.",
+                ),
+                "sweep-gradients": (
+                    sweep_gradients(result),
+                    "Sizes of the entries of ∂L/∂W_Q on held-out windows: median, and band from 5 "
+                    f"to 95 %, at learning rate {middle:g}. {n}.",
+                ),
+                "sweep-losses": (
+                    sweep_losses(result),
+                    f"Validation loss after {result.steps[-1]} steps by learning rate; bars: 95 % "
+                    f"intervals over seeds; a run that diverged leaves its point out. {n}.",
+                ),
+            }
         case Patching():
             n = result.values.shape[1]
             run, other = ("corrupted", "clean")[:: 1 if result.direction == "denoise" else -1]

@@ -7,10 +7,20 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from interp.analysis import stats
 from interp.analysis.scaling import AttentionScaling
+from interp.analysis.scaling_sweep import WEIGHTS, ScalingSweep
 from interp.report.style import BLUE, GREY, style
 
 LAYER_COLOURS = "cividis"
+ARM_STYLES = {  # name in figures, colour (Okabe and Ito's, safe for the colour-blind), marker
+    "sqrt": ("q·k / √d", "#0072b2", "o"),
+    "unscaled": ("q·k", "#d55e00", "s"),
+    "inverse": ("q·k / d", "#009e73", "^"),
+    "learned": ("learned scale", "#56b4e9", "v"),
+    "qk-norm": ("QK-norm", "#cc79a7", "D"),
+    "matched": ("q·k, start matched", "#e69f00", "P"),
+}
 
 
 def scaling_curves(result: AttentionScaling) -> Figure:
@@ -40,6 +50,114 @@ def scaling_curves(result: AttentionScaling) -> Figure:
         right.legend(frameon=False, fontsize=7)
         for axes in (left, right):
             _label_multipliers(axes, at, result.multipliers)
+        return figure
+
+
+# ---- the sweep ----------------------------------------------------------------------------------
+
+
+def sweep_entropy(result: ScalingSweep) -> Figure:
+    """Returns entropy against d_head at the first and the last step, with theory's for the first.
+
+    Each arm at its own best learning rate; bars: 95 % intervals over seeds.
+    """
+    best = result.best_rates()
+    with style():
+        figure = Figure(figsize=(8.2, 3.4))
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, step in zip(panels, (0, -1), strict=True):
+            for a, arm in enumerate(result.arms):
+                name, colour, marker = ARM_STYLES[arm]
+                by_seed = np.stack(
+                    [result.entropy[a, d, best[a, d], :, step].mean((-1, -2))
+                     for d in range(len(result.d_heads))]
+                )  # fmt: skip
+                mean, low, high = stats.mean_interval(by_seed)
+                reach = np.nan_to_num(np.stack((mean - low, high - mean)))
+                shift = 2 ** (0.05 * (a - (len(result.arms) - 1) / 2))  # else they hide each other
+                axes.errorbar(
+                    result.d_heads * shift, mean, yerr=reach, fmt=marker, color=colour,
+                    markersize=4, elinewidth=1, linestyle="-" if step else "none",
+                    linewidth=0.8, label=name,
+                )  # fmt: skip
+                if step == 0:
+                    axes.plot(result.d_heads, result.predicted_entropy[a], color=colour,
+                              linewidth=0.9, linestyle="--")  # fmt: skip
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(result.d_heads, [str(d) for d in result.d_heads])
+            axes.minorticks_off()
+            axes.set_xlabel("d_head")
+            axes.set_ylim(0, 1.03)
+            axes.grid(axis="y", alpha=0.25)
+        panels[0].set_title("step 0; dashed: theory", loc="left")
+        panels[1].set_title(f"step {result.steps[-1]}", loc="left")
+        panels[0].set_ylabel("entropy / ln(visible keys)")
+        figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center",
+                      ncols=len(result.arms), frameon=False, fontsize=7.5)  # fmt: skip
+        return figure
+
+
+def sweep_gradients(result: ScalingSweep, weight: str = "W_Q") -> Figure:
+    """Returns the median, and the band from 5 to 95 %, of the entries of ∂L/∂weight by step.
+
+    One panel a head width; "sqrt", "unscaled" and "matched", as far as they were trained, at the
+    middle learning rate; medians over seeds, layers and heads of each quantile.
+    """
+    arms = [arm for arm in result.arms if arm in ("sqrt", "unscaled", "matched")]
+    arms = arms or list(result.arms[:3])
+    rate, w = len(result.learning_rates) // 2, WEIGHTS.index(weight)
+    at = np.arange(len(result.steps))
+    with style():
+        figure = Figure(figsize=(1.0 + 2.3 * len(result.d_heads), 3.2))
+        panels = figure.subplots(1, len(result.d_heads), sharey=True, squeeze=False)[0]
+        for d, axes in enumerate(panels):
+            for arm in arms:
+                name, colour, marker = ARM_STYLES[arm]
+                values = result.gradient[result.arms.index(arm), d, rate, ..., w, :]
+                bands = np.nanmedian(values, axis=(0, 2, 3))  # over seed, layer, head
+                axes.plot(at, bands[:, 2], color=colour, marker=marker, markersize=3,
+                          linewidth=1, label=name)  # fmt: skip
+                axes.fill_between(at, bands[:, 0], bands[:, -1], color=colour, alpha=0.15,
+                                  linewidth=0)  # fmt: skip
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            few = at[:: max(1, len(at) // 5)]
+            axes.set_xticks(few, [str(result.steps[i]) for i in few], fontsize=7)
+            axes.set_title(f"d_head = {result.d_heads[d]}", loc="left")
+            axes.grid(axis="y", alpha=0.25)
+        panels[0].set_ylabel(f"|entry of ∂L/∂{weight}| (nats per unit)")
+        figure.supxlabel("step (log-spaced)", fontsize=9)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center",
+                      ncols=len(arms), frameon=False, fontsize=7.5)  # fmt: skip
+        return figure
+
+
+def sweep_losses(result: ScalingSweep) -> Figure:
+    """Returns the last validation loss against the learning rate, one panel a head width.
+
+    Bars: 95 % intervals over seeds. A run that diverged leaves its point out.
+    """
+    rates = result.learning_rates
+    with style():
+        figure = Figure(figsize=(1.0 + 2.3 * len(result.d_heads), 3.2))
+        panels = figure.subplots(1, len(result.d_heads), sharey=True, squeeze=False)[0]
+        for d, axes in enumerate(panels):
+            for a, arm in enumerate(result.arms):
+                name, colour, marker = ARM_STYLES[arm]
+                mean, low, high = stats.mean_interval(result.loss[a, d, :, :, -1])
+                reach = np.nan_to_num(np.stack((mean - low, high - mean)))
+                shift = 1 + 0.04 * (a - (len(result.arms) - 1) / 2)
+                axes.errorbar(rates * shift, mean, yerr=reach, color=colour, marker=marker,
+                              markersize=3.5, linewidth=0.9, label=name)  # fmt: skip
+            axes.set_xscale("log")
+            axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=7)
+            axes.minorticks_off()
+            axes.set_title(f"d_head = {result.d_heads[d]}", loc="left")
+            axes.grid(axis="y", alpha=0.25)
+        panels[0].set_ylabel("validation loss (nats per character)")
+        figure.supxlabel("peak learning rate", fontsize=9)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center",
+                      ncols=len(result.arms), frameon=False, fontsize=7.5)  # fmt: skip
         return figure
 
 

@@ -246,19 +246,14 @@ class _Run:
             self.train_tokens, self.config.n_ctx, s.batch_size,
             seed=self.recipe.seed, step=state.step,
         ).to(self.device)  # fmt: skip
-        for group in state.optimizer.param_groups:
-            group["lr"] = learning_rate_at(
-                state.step, s.learning_rate, s.min_learning_rate, s.warmup_steps, s.steps
-            )
+        rate = learning_rate_at(
+            state.step, s.learning_rate, s.min_learning_rate, s.warmup_steps, s.steps
+        )
         if self.config.dropout > 0:
             self._seed(dropout_seed(self.recipe.seed, state.step))
         with self.autocast():
             loss = cross_entropy(model(batch[:, :-1]), batch[:, 1:])
-        state.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(state.parameters, s.grad_clip)
-        state.optimizer.step()
-        return loss.detach(), norm
+        return loss.detach(), update(state.optimizer, loss, rate, state.parameters, s.grad_clip)
 
     def _seed(self, seed: int) -> None:
         if self.device.type == "cpu":
@@ -300,6 +295,23 @@ class _Run:
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Returns the mean cross-entropy in nats, taken in float32."""
     return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+
+def update(
+    optimizer: torch.optim.Optimizer,
+    loss: Tensor,
+    learning_rate: float,
+    parameters: list[nn.Parameter],
+    grad_clip: float,
+) -> Tensor:
+    """Takes one step down the loss's gradient, clipped, and returns the gradient's norm before."""
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(parameters, grad_clip)
+    optimizer.step()
+    return norm
 
 
 @torch.no_grad()
