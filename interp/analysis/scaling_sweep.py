@@ -55,9 +55,9 @@ from interp.training.recipe import Recipe
 ARMS = ("sqrt", "unscaled", "inverse", "learned", "qk-norm", "matched")
 D_HEADS = (8, 32, 128, 256)
 LEARNING_RATES = (1e-3, 3e-3, 1e-2)
-PROBES = 16  # validation windows on which heads are measured
-LOSS_WINDOWS = 64  # and on which the loss is
-MOMENTS = 10  # log-spaced steps at which that is done
+PROBES = 8  # validation windows on which heads are measured
+LOSS_WINDOWS = 48  # and on which the loss is
+MOMENTS = 9  # log-spaced steps at which that is done
 WEIGHTS = ("W_Q", "W_K")
 Progress = Callable[[int, int], None]
 
