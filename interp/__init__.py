@@ -16,8 +16,16 @@ _HOMES = {
         "LogitAttribution", "StreamAttribution", "logit_attribution", "stream_attribution",
     ),
     "interp.analysis.checks": ("ModelChecks", "check_model"),
+    "interp.analysis.circuits": (
+        "CopyingScores", "PathEffects", "composition_scores", "copying_scores", "ov_circuit",
+        "path_effects", "qk_circuit", "score_sources",
+    ),
     "interp.analysis.effects": ("ComponentEffects", "component_effects"),
+    "interp.analysis.formation": ("ChangePoint", "Formation", "change_point", "formation"),
+    "interp.analysis.head_cards": ("HeadCard", "head_card"),
+    "interp.analysis.heads": ("HeadScores", "head_scores"),
     "interp.analysis.interventions": ("Intervention", "ReferenceSet", "intervene"),
+    "interp.analysis.labels": ("HeadLabels", "label_heads"),
     "interp.analysis.lens": ("LogitLens", "logit_lens"),
     "interp.analysis.ngrams": ("NGramLosses", "ngram_losses"),
     "interp.analysis.one_head": ("one_head_attribution",),
@@ -49,6 +57,7 @@ _HOMES = {
     "interp.training.corpus": ("Corpus", "load_corpus"),
     "interp.training.loop": ("train", "validation_loss"),
     "interp.training.recipe": ("Recipe",),
+    "interp.training.repeated": ("RepeatedTokens", "repeated_sequences"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -17,12 +17,12 @@ from interp.analysis.scaling_sweep import (
     ARMS,
     Run,
     build_arm,
-    evenly_spaced,
     measure,
     predicted_deviation,
     predicted_entropy,
     row_statistics,
     scaling_sweep,
+    some_windows,
     train_run,
 )
 from interp.cli import main
@@ -47,7 +47,6 @@ def run(arm: str = "sqrt", d_head: int = 4, learning_rate: float = 1e-2, seed: i
 
 
 CORPUS = Corpus(text=TEXT, name="hamlet")
-IDS = torch.tensor(CORPUS.tokenizer().encode(CORPUS.train))
 D_VOCAB = len(CORPUS.tokenizer())
 
 
@@ -169,7 +168,7 @@ def test_arms_differ_in_their_scores_alone():
 
 
 def test_matched_and_learned_start_as_the_scaled_model():
-    tokens = evenly_spaced(IDS, 8, 4)
+    tokens = some_windows(CORPUS, 8, 4)[:, :8]
     for d in (4, 8, 32):
         scaled = build_arm(recipe(), run("sqrt", d), D_VOCAB).double()(tokens)
         for arm in ("matched", "learned"):
@@ -214,7 +213,7 @@ def test_row_statistics_by_hand():
 
 def test_measures_are_those_of_the_model():
     model = build_arm(recipe(), run(), D_VOCAB)
-    windows = evenly_spaced(IDS, 9, 20)
+    windows = some_windows(CORPUS, 8, 20)
     found = measure(model, windows)
     logits = model(windows[:, :-1])
     loss = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten()).detach()
@@ -230,18 +229,18 @@ def test_measures_are_those_of_the_model():
 
 def test_a_run_learns_and_is_a_function_of_its_seed():
     long = Recipe.parse({**RECIPE, "training": {**RECIPE["training"], "steps": 60}})
-    windows = evenly_spaced(IDS, 9, 8)
-    found = train_run(long, run(), IDS, windows, D_VOCAB)
+    windows = some_windows(CORPUS, 8, 8)
+    found = train_run(long, run(), CORPUS, windows, D_VOCAB)
     assert found["loss"][-1] < found["loss"][0] - 0.5
     assert found["steps"][0] == 0
     assert found["steps"][-1] == 60
-    assert train_run(long, run(), IDS, windows, D_VOCAB) == found
-    assert train_run(long, run(seed=1), IDS, windows, D_VOCAB)["loss"] != found["loss"]
+    assert train_run(long, run(), CORPUS, windows, D_VOCAB) == found
+    assert train_run(long, run(seed=1), CORPUS, windows, D_VOCAB)["loss"] != found["loss"]
 
 
 def test_a_diverged_run_ends_in_nan_not_in_an_error():
     wild = Recipe.parse({**RECIPE, "training": {**RECIPE["training"], "grad_clip": 1e30}})
-    found = train_run(wild, run(learning_rate=1e30), IDS, evenly_spaced(IDS, 9, 8), D_VOCAB)
+    found = train_run(wild, run(learning_rate=1e30), CORPUS, some_windows(CORPUS, 8, 8), D_VOCAB)
     assert math.isfinite(found["loss"][0])
     assert math.isnan(found["loss"][-1])
     assert np.isnan(found["entropy"][-1]).all()
@@ -315,8 +314,8 @@ def test_the_grid_is_its_runs_and_goes_on(tmp_path):
     assert seen[0] == (8, 16)  # the smaller grid's runs are there
     assert seen[-1] == (16, 16)
     np.testing.assert_array_equal(result.loss[:, :1], small.loss)
-    windows = evenly_spaced(torch.tensor(CORPUS.tokenizer().encode(CORPUS.validation)), 9, 48)
-    one = train_run(recipe(), run("matched", 8, 1e-3, 1), IDS, windows, D_VOCAB)
+    windows = some_windows(CORPUS, 8, 48)
+    one = train_run(recipe(), run("matched", 8, 1e-3, 1), CORPUS, windows, D_VOCAB)
     np.testing.assert_array_equal(result.loss[1, 1, 0, 1], np.float32(one["loss"]))
     np.testing.assert_array_equal(result.entropy[1, 1, 0, 1], np.float32(one["entropy"]))
     again = Result.load(tmp_path / "a" / "sweep.json")

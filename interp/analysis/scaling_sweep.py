@@ -46,11 +46,9 @@ from interp.errors import ConfigError, OutputError, TrainingInterrupted, nearest
 from interp.gpt.config import GPTConfig
 from interp.gpt.model import HookedGPT
 from interp.gpt.reference import ReferenceGPT, from_reference
-from interp.training.batches import training_batch
-from interp.training.corpus import Corpus
 from interp.training.history import learning_rate_at, log_spaced_steps
 from interp.training.loop import cross_entropy, make_optimizer, update
-from interp.training.recipe import Recipe
+from interp.training.recipe import AnyText, Recipe
 
 ARMS = ("sqrt", "unscaled", "inverse", "learned", "qk-norm", "matched")
 D_HEADS = (8, 32, 128, 256)
@@ -109,7 +107,7 @@ def build_arm(recipe: Recipe, run: Run, d_vocab: int) -> HookedGPT:
 def train_run(
     recipe: Recipe,
     run: Run,
-    training: Int[Tensor, " text"],
+    text: AnyText,
     windows: Int[Tensor, "window pos"],
     d_vocab: int,
     device: str | torch.device = "cpu",
@@ -131,9 +129,7 @@ def train_run(
                 break
         if step == s.steps:
             break
-        batch = training_batch(
-            training, model.config.n_ctx, s.batch_size, seed=run.seed, step=step
-        ).to(device)
+        batch = text.batch(model.config.n_ctx, s.batch_size, seed=run.seed, step=step).to(device)
         rate = learning_rate_at(
             step, run.learning_rate, run.learning_rate * s.min_learning_rate / s.learning_rate,
             s.warmup_steps, s.steps,
@@ -418,7 +414,7 @@ def scaling_sweep(
     seeds: int = 5,
     jobs: int = 1,
     device: str = "cpu",
-    corpus: Corpus | None = None,
+    corpus: AnyText | None = None,
     progress: Progress | None = None,
 ) -> ScalingSweep:
     """Trains the grid and returns its measures; given again after a stop, goes on.
@@ -494,7 +490,7 @@ def scaling_sweep(
     return result
 
 
-def _claim(folder: Path, recipe: Recipe, corpus: Corpus) -> None:
+def _claim(folder: Path, recipe: Recipe, corpus: AnyText) -> None:
     """Makes sure that runs in the folder are of this recipe and text."""
     identity = recipe.to_toml() + f"\n# text: {corpus.name}, sha256 {corpus.sha256}\n"
     path = folder / "recipe.toml"
@@ -523,7 +519,7 @@ def _no_later_than_ctrl_c(folder: Path) -> Iterator[None]:
 def _do(
     runs: list[Run],
     recipe: Recipe,
-    corpus: Corpus,
+    corpus: AnyText,
     folder: Path,
     jobs: int,
     device: str,
@@ -566,34 +562,28 @@ def _do(
 class _Worker:
     """What a process needs to do any run of the grid."""
 
-    def __init__(self, recipe: Recipe, corpus: Corpus, folder: Path, device: str) -> None:
-        tokenizer = corpus.tokenizer()
-        self.recipe, self.folder, self.device = recipe, folder, device
-        self.d_vocab = len(tokenizer)
-        self.training = torch.tensor(tokenizer.encode(corpus.train))
-        held_out = torch.tensor(tokenizer.encode(corpus.validation))
-        self.windows = evenly_spaced(held_out, recipe.config(d_vocab=1).n_ctx + 1, LOSS_WINDOWS)
+    def __init__(self, recipe: Recipe, corpus: AnyText, folder: Path, device: str) -> None:
+        self.recipe, self.folder, self.device, self.text = recipe, folder, device, corpus
+        self.d_vocab = len(corpus.tokenizer())
+        self.windows = some_windows(corpus, recipe.config(d_vocab=1).n_ctx, LOSS_WINDOWS)
 
     def do(self, run: Run) -> None:
-        found = train_run(self.recipe, run, self.training, self.windows, self.d_vocab, self.device)
+        found = train_run(self.recipe, run, self.text, self.windows, self.d_vocab, self.device)
         files.write_text(_file(self.folder, run), json.dumps(found))
 
 
-def evenly_spaced(
-    tokens: Int[Tensor, " text"], length: int, count: int
-) -> Int[Tensor, "window pos"]:
-    """Returns up to `count` windows of one length spread over a text; one of a text too short."""
-    last = len(tokens) - length
-    if last < 0:
-        return tokens[None]
-    starts = sorted({round(i * last / max(1, count - 1)) for i in range(count)})
-    return torch.stack([tokens[start : start + length] for start in starts])
+def some_windows(text: AnyText, n_ctx: int, count: int) -> Int[Tensor, "window pos"]:
+    """Returns up to `count` whole validation windows, evenly spread; the only one if it is less."""
+    windows = [row for batch in text.windows(n_ctx, count) for row in batch]
+    whole = [row for row in windows if len(row) == n_ctx + 1] or windows
+    chosen = sorted({round(i * (len(whole) - 1) / max(1, count - 1)) for i in range(count)})
+    return torch.stack([whole[i] for i in chosen])
 
 
 _worker: _Worker | None = None
 
 
-def _start(recipe: Recipe, corpus: Corpus, folder: Path, device: str) -> None:
+def _start(recipe: Recipe, corpus: AnyText, folder: Path, device: str) -> None:
     global _worker  # noqa: PLW0603  # a process of the pool has one
     torch.set_num_threads(1)
     _worker = _Worker(recipe, corpus, folder, device)

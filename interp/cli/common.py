@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from interp.gpt.model import HookedGPT
-    from interp.training.corpus import Corpus
+    from interp.training.recipe import AnyText
 
 app = typer.Typer(
     name="interp",
@@ -75,25 +75,20 @@ def sequences_of(
     """Tokens to look at: the prompt, or the start of a file or of the validation text."""
     if prompt is not None:
         return gpt.to_tokens(prompt)
+    from interp.training.corpus import cut, load_corpus
+
     if gpt.tokenizer is None:
         raise TokenError("this model has no tokenizer, so no text can be given to it")
-    corpus = corpus_of(folder, text)
-    passage = corpus.text if text is not None else corpus.validation
-    start = passage.find("\n\n") + 2 if text is None and "\n\n" in passage else 0
     n_ctx = gpt.config.n_ctx
-    passage = passage[start : start + n * n_ctx]
-    if len(passage) < n_ctx or n == 1:
-        return gpt.to_tokens(passage[:n_ctx])
-    whole = len(passage) // n_ctx
-    return gpt.to_tokens([passage[i * n_ctx : (i + 1) * n_ctx] for i in range(whole)])
+    if text is not None:
+        return gpt.to_tokens(cut(load_corpus(path=text).text, n_ctx, n))
+    return gpt.to_tokens(text_of(folder).passages(n_ctx, n))
 
 
-def corpus_of(folder: Path, text: Path | None) -> Corpus:
-    from interp.training.corpus import load_corpus
+def text_of(folder: Path) -> AnyText:
+    """The text that a model was trained on, by its recipe."""
     from interp.training.recipe import Recipe
 
-    if text is not None:
-        return load_corpus(path=text)
     recipe = folder / "recipe.toml"
     if not recipe.is_file():
         raise TextError(f"{folder} has no recipe.toml to tell its text; give --prompt or --text")

@@ -303,6 +303,114 @@ def _numbers(option: str, given: str, kind: type) -> list[Any]:
         raise ConfigError(f"{option} {given!r} must be {what} with commas between") from error
 
 
+@app.command(epilog="Example: interp heads models/shakespeare-char --sequences 256 --csv heads.csv")
+def heads(
+    model: ModelArg,
+    text: TextOption = None,
+    sequences: Annotated[
+        int, typer.Option("--sequences", min=1, help="how many, of n_ctx characters")
+    ] = 128,
+    untrained: Annotated[
+        int, typer.Option("--untrained", min=0, help="untrained models to compare with")
+    ] = 20,
+    head: Annotated[
+        str | None, typer.Option("--head", help="the card of one head, such as L1.H2")
+    ] = None,
+    seed: SeedOption = 0,
+    csv: CsvOption = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """What does each head look at, beyond chance, and does it matter?"""
+    from interp.analysis.head_cards import head_card
+    from interp.analysis.heads import head_scores
+    from interp.analysis.labels import label_heads
+
+    gpt = load(model, device)
+    tokens = sequences_of(model, gpt, text, None, sequences)
+    with progress_bar("scores") as progress:
+        scores = head_scores(gpt, tokens, untrained=untrained, seed=seed, progress=progress)
+    with progress_bar("effects") as progress:
+        labels = label_heads(gpt, scores, seed=seed, progress=progress)
+    write_csv(csv, scores)
+    if as_json:
+        print(json.dumps({"scores": scores.to_document(), "labels": labels.to_document()}))
+        return
+    if head is not None:
+        print(head_card(gpt, head, scores, labels))
+        return
+    print(
+        f"n = {len(tokens)} sequences of {tokens.shape[1]}, {untrained} untrained models, seed "
+        f"{seed}. Seen: above every null, q < {labels.level:g}. Effect: nats a token lost without "
+        "the head, on the matching and on the control behaviour, 95 % intervals."
+    )
+    table = labels.to_frame()
+    for row in table.sort_values(
+        ["layer", "head", "effect"], ascending=[True, True, False]
+    ).to_dict("records"):
+        print(
+            f"  L{row['layer']}.H{row['head']}  {row['label']:<13} score {row['score']:.2f} "
+            f"(null {row['null']:.2f})  effect {row['effect']:+.3f} [{row['effect_low']:+.3f}, "
+            f"{row['effect_high']:+.3f}]  control {row['control']:+.3f}  "
+            f"{'confirmed' if row['confirmed'] else 'not confirmed'}"
+        )
+    named = {(r["layer"], r["head"]) for r in table.to_dict("records") if r["confirmed"]}
+    of = gpt.config.n_layers * gpt.config.n_heads
+    print(f"{len(named)} of {of} heads have a confirmed label")
+
+
+@app.command(epilog="Example: interp formation models/induction-2l --csv formation.csv")
+def formation(
+    model: ModelArg,
+    sequences: Annotated[
+        int, typer.Option("--sequences", min=2, help="random repeating sequences")
+    ] = 64,
+    text: TextOption = None,
+    out: OutOption = None,
+    seed: SeedOption = 0,
+    csv: CsvOption = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """How did the heads form? Scores, paths and losses over a run's checkpoints."""
+    from interp.analysis.formation import checkpoints_of
+    from interp.analysis.formation import formation as measure
+
+    last = load(list(checkpoints_of(model).values())[-1], device)
+    tokens = sequences_of(model, last, text, None, sequences)
+    with progress_bar("checkpoints") as progress:
+        result = measure(
+            model, tokens, sequences=sequences, seed=seed, device=device_of(device),
+            progress=progress,
+        )  # fmt: skip
+    write_csv(csv, result)
+    if out is not None:
+        from interp.report.head_figures import formation_curves
+        from interp.report.style import save_figure
+
+        save_figure(formation_curves(result), out)
+    if as_json:
+        print(json.dumps(result.to_document()))
+        return
+    found = result.change_point()
+    print(
+        f"n = {sequences} random repeating sequences, {len(result.steps)} checkpoints, seed {seed}"
+    )
+    wide = result.to_frame().pivot(index="step", columns="measure", values="value")
+    print(f"  {'step':>6}  repeated loss  first copy  best induction score by layer")
+    layers = [c for c in wide.columns if c.startswith("induction:")]
+    for step, row in wide.iterrows():
+        scores = "  ".join(f"{row[name]:.2f}" for name in layers)
+        print(f"  {step:>6}  {row['repeated_loss']:13.3f}  {row['first_loss']:10.3f}  {scores}")
+    if found.step is None:
+        print("no change point: the loss on repeats never halved from one level to the next")
+    else:
+        print(
+            f"change point: step {found.step} [{found.low}, {found.high}]: the loss on repeats is "
+            f"{found.before:.3f} on average before it and {found.after:.3f} after"
+        )
+
+
 @app.command(epilog="Example: interp check models/shakespeare-char")
 def check(
     model: ModelArg,

@@ -13,7 +13,11 @@ from matplotlib.figure import Figure
 
 from interp.analysis.attention import AttentionPatterns
 from interp.analysis.attribution import Attribution, LogitAttribution, StreamAttribution
+from interp.analysis.circuits import PathEffects
 from interp.analysis.effects import ComponentEffects
+from interp.analysis.formation import Formation
+from interp.analysis.heads import HeadScores
+from interp.analysis.labels import HeadLabels
 from interp.analysis.lens import LogitLens
 from interp.analysis.patching import Patching
 from interp.analysis.results import Result
@@ -26,6 +30,12 @@ from interp.report.effect_figures import (
     effects_scatter,
     patching_map,
     shapley_bars,
+)
+from interp.report.head_figures import (
+    formation_curves,
+    head_labels_bars,
+    head_scores_map,
+    path_effects_map,
 )
 from interp.report.scaling_figures import (
     scaling_curves,
@@ -57,9 +67,13 @@ __all__ = [
     "effects_bars",
     "effects_scatter",
     "figures_of",
+    "formation_curves",
+    "head_labels_bars",
+    "head_scores_map",
     "lens_map",
     "loss_curve",
     "patching_map",
+    "path_effects_map",
     "png",
     "save_figure",
     "scaling_curves",
@@ -299,6 +313,38 @@ def figures_of(result: Result) -> dict[str, tuple[Figure, str]]:
             )
             name = f"patching-{result.what}-{result.direction}".replace(" ", "-")
             return {name: (patching_map(result), caption)}
+        case HeadScores():
+            n = result.values.shape[-1]
+            caption = (
+                "Attention of every head to each kind of key (numbers; means over the queries that "
+                "can choose), coloured by how far it is from uniform attention (0) towards all of "
+                f"it (1). n = {n} sequences, seed {result.provenance.seed}."
+            )
+            return {"head-scores": (head_scores_map(result), caption)}
+        case HeadLabels():
+            caption = (
+                "Heads whose score is above every null, and what replacing them by their mean does "
+                "to the behaviour that the label is about and to a control; bold: confirmed. Bars: "
+                f"95 % bootstrap-t over sequences. n = {result.sequences} sequences, seed "
+                f"{result.provenance.seed}."
+            )
+            return {"head-labels": (head_labels_bars(result), caption)}
+        case PathEffects():
+            n = result.values.shape[-1]
+            caption = (
+                "What is lost when one head's output is replaced by its mean in the input of one "
+                f"reader only. n = {n} sequences, seed {result.provenance.seed}."
+            )
+            return {"path-effects": (path_effects_map(result), caption)}
+        case Formation():
+            n, of = result.repeated_loss.shape[1], len(result.steps)
+            caption = (
+                "Over training, on random tokens that repeat: loss, scores of every head, and the "
+                "paths that carry most in the end. Dashed: the change point of the loss, with its "
+                f"95 % interval over sequences. n = {n} sequences, {of} checkpoints, seed "
+                f"{result.provenance.seed}."
+            )
+            return {"formation": (formation_curves(result), caption)}
         case LogitLens():
             n_pos = result.log_prob.shape[2]
             caption = (

@@ -8,19 +8,28 @@ Three kinds of source:
 - `"tinyshakespeare"`: Karpathy's file of 1,115,394 characters, downloaded once from a pinned
   commit, checked by SHA-256 and kept in the user's cache folder.
 - a path: any UTF-8 file.
+
+A fourth, `"repeated-tokens"`, is not a text: see `interp.training.repeated`.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import util
 from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
 
 from interp import files
 from interp.errors import TextError
 from interp.gpt.tokenizer import CharTokenizer
+from interp.training.batches import training_batch, validation_windows
 
 PLAYS = (
     "roman/coriolanus", "histories/richard-iii", "histories/richard-ii",
@@ -62,6 +71,29 @@ class Corpus:
         """Returns the tokenizer of all characters in the text."""
         return CharTokenizer.from_text(self.text)
 
+    @cached_property
+    def _tokens(self) -> tuple[Tensor, Tensor]:
+        encode = self.tokenizer().encode
+        return torch.tensor(encode(self.train)), torch.tensor(encode(self.validation))
+
+    def batch(
+        self, n_ctx: int, batch_size: int, *, seed: int, step: int
+    ) -> Int[Tensor, "batch pos"]:
+        """Returns random windows of n_ctx + 1 training tokens; see `training_batch`."""
+        return training_batch(self._tokens[0], n_ctx, batch_size, seed=seed, step=step)
+
+    def windows(self, n_ctx: int, batch_size: int) -> Iterator[Int[Tensor, "batch pos"]]:
+        """Yields all of the validation split in order; see `validation_windows`."""
+        return validation_windows(self._tokens[1], n_ctx, batch_size)
+
+    def passages(self, n_ctx: int, count: int) -> list[str]:
+        """Returns up to `count` passages of n_ctx characters from the start of validation.
+
+        The first begins after a blank line, if there is one. A shorter text is one passage.
+        """
+        start = self.validation.find("\n\n") + 2 if "\n\n" in self.validation else 0
+        return cut(self.validation[start:], n_ctx, count)
+
     def check_long_enough(self, n_ctx: int) -> None:
         """Checks that the training split fills one context and validation has a pair.
 
@@ -74,6 +106,14 @@ class Corpus:
                 f"the text {self.name!r} has {len(self.text)} characters, too few for "
                 f"n_ctx = {n_ctx}: at least {need} are needed; give a longer text or smaller n_ctx"
             )
+
+
+def cut(text: str, length: int, count: int) -> list[str]:
+    """Returns up to `count` pieces of one length from the start of a text; at least one, shorter if
+    need be.
+    """
+    whole = min(count, len(text) // length)
+    return [text[i * length : (i + 1) * length] for i in range(whole)] or [text]
 
 
 def _is_enough(length: int, n_ctx: int) -> bool:

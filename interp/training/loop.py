@@ -9,7 +9,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,7 @@ from interp.errors import (
 )
 from interp.gpt import checkpoint
 from interp.gpt.ladder import AnyModel, build_model
-from interp.training.batches import training_batch, validation_windows
-from interp.training.corpus import Corpus
+from interp.training.batches import validation_windows
 from interp.training.history import (
     HistoryRow,
     learning_rate_at,
@@ -40,7 +39,7 @@ from interp.training.history import (
     read_history,
     write_history,
 )
-from interp.training.recipe import Precision, Recipe
+from interp.training.recipe import AnyText, Precision, Recipe
 
 LOG_EVERY = 10
 STATE = "training_state"
@@ -59,6 +58,7 @@ class _State:
     step: int = 0
     seconds: float = 0.0
     losses: list[Tensor] = field(default_factory=list)  # since the last row, on the device
+    checked: int = 0  # of them, for being finite
     rows: list[HistoryRow] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ def train(
     recipe: Recipe | str | Path,
     folder: str | Path | None = None,
     *,
-    corpus: Corpus | None = None,
+    corpus: AnyText | None = None,
     device: str | torch.device = "cpu",
     fresh: bool = False,
     progress: Progress | None = None,
@@ -115,13 +115,11 @@ def train(
 class _Run:
     """One recipe, one text, one folder."""
 
-    def __init__(self, recipe: Recipe, corpus: Corpus, folder: Path, device: torch.device) -> None:
+    def __init__(self, recipe: Recipe, corpus: AnyText, folder: Path, device: torch.device) -> None:
         self.recipe, self.corpus, self.folder, self.device = recipe, corpus, folder, device
         self.settings = recipe.training
         self.tokenizer = corpus.tokenizer()
         self.config = recipe.config(len(self.tokenizer))
-        self.train_tokens = torch.tensor(self.tokenizer.encode(corpus.train))
-        self.validation_tokens = torch.tensor(self.tokenizer.encode(corpus.validation))
         self.autocast = autocast_for(self.settings.precision, device)
 
     # ---- the folder ----------------------------------------------------------------------
@@ -204,6 +202,8 @@ class _Run:
         """Trains from the state's step to the last."""
         s, n_ctx = self.settings, self.config.n_ctx
         wanted = set(log_spaced_steps(s.steps, s.checkpoints))
+        if s.checkpoint_every is not None:
+            wanted |= {*range(0, s.steps + 1, s.checkpoint_every), s.steps}
         norm = torch.zeros((), device=self.device)
         window_start, window_step = time.perf_counter(), state.step
         if state.step in wanted and not self.checkpoint_folder(state.step).is_dir():
@@ -226,7 +226,7 @@ class _Run:
             state.seconds += time.perf_counter() - started
             if evaluate:
                 state.rows.append(self._row(state, norm))
-                state.losses = []
+                state.losses, state.checked = [], 0
                 self.save(state)
             elif stop:
                 self.save(state)
@@ -242,10 +242,9 @@ class _Run:
         s, model = self.settings, state.model
         if not model.training:
             model.train()
-        batch = training_batch(
-            self.train_tokens, self.config.n_ctx, s.batch_size,
-            seed=self.recipe.seed, step=state.step,
-        ).to(self.device)  # fmt: skip
+        batch = self.corpus.batch(
+            self.config.n_ctx, s.batch_size, seed=self.recipe.seed, step=state.step
+        ).to(self.device)
         rate = learning_rate_at(
             state.step, s.learning_rate, s.min_learning_rate, s.warmup_steps, s.steps
         )
@@ -262,8 +261,9 @@ class _Run:
             torch.manual_seed(seed)
 
     def _check_finite(self, state: _State) -> None:
-        losses = state.losses
+        losses = state.losses[state.checked :]
         finite = torch.stack(losses).isfinite()
+        state.checked = len(state.losses)
         if not bool(finite.all()):
             first = state.step - len(losses) + int((~finite).nonzero()[0]) + 1
             kept = sorted((self.folder / STATE).glob("step-*"))
@@ -275,7 +275,7 @@ class _Run:
 
     def _row(self, state: _State, norm: Tensor) -> HistoryRow:
         s = self.settings
-        loss = validation_loss(state.model, self.validation_tokens)
+        loss = mean_loss(state.model, self.corpus.windows(self.config.n_ctx, 64))
         if not math.isfinite(loss):
             raise NonFiniteLossError(f"the validation loss is {loss} at step {state.step}")
         return HistoryRow(
@@ -321,10 +321,19 @@ def validation_loss(model: AnyModel, tokens: Int[Tensor, " text"], batch_size: i
     The text is read in windows of n_ctx; every token but the first is predicted once, from the
     tokens before it in its window.
     """
+    return mean_loss(model, validation_windows(tokens, model.config.n_ctx, batch_size))
+
+
+@torch.no_grad()
+def mean_loss(model: AnyModel, windows: Iterable[Int[Tensor, "_batch _pos"]]) -> float:
+    """Returns the mean loss in nats per token over windows of inputs and, shifted by one, targets.
+
+    In float32 precision, with dropout off.
+    """
     was_training = model.training
     model.eval()
     total, count = 0.0, 0
-    for on_cpu in validation_windows(tokens, model.config.n_ctx, batch_size):
+    for on_cpu in windows:
         window = on_cpu.to(model.device)
         n = window[:, 1:].numel()
         total += float(cross_entropy(model(window[:, :-1]), window[:, 1:])) * n

@@ -13,18 +13,43 @@ from interp.errors import ConfigError
 from interp.gpt.config import GPTConfig, StrictModel
 from interp.gpt.ladder import LadderConfig, config_of
 from interp.training.corpus import Corpus, load_corpus
+from interp.training.repeated import RepeatedTokens
 
+AnyText = Corpus | RepeatedTokens
 Precision = Literal["auto", "float32", "bfloat16"]
 
 
 class TextSettings(StrictModel):
-    """Which text: a named `source`, or the `path` of a UTF-8 file."""
+    """Which text: a named `source`, or the `path` of a UTF-8 file.
 
-    source: Literal["shakespeare", "tinyshakespeare"] = "shakespeare"
+    The other keys are those of the source "repeated-tokens" (see `RepeatedTokens`).
+    """
+
+    source: Literal["shakespeare", "tinyshakespeare", "repeated-tokens"] = "shakespeare"
     path: str | None = None
+    symbols: int | None = None
+    min_period: int | None = None
+    max_period: int | None = None
+    replacement: bool | None = None
 
-    def load(self) -> Corpus:
-        """Returns the corpus. See `load_corpus` for the errors."""
+    @model_validator(mode="after")
+    def _check_repeated(self) -> Self:
+        given = self._repeated()
+        if self.source == "repeated-tokens" and self.path is None:
+            RepeatedTokens(**given)
+        elif given:
+            raise ValueError(f"{next(iter(given))} is of the source 'repeated-tokens' only")
+        return self
+
+    def _repeated(self) -> dict[str, Any]:
+        names = ("symbols", "min_period", "max_period", "replacement")
+        values = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def load(self) -> AnyText:
+        """Returns the text. See `load_corpus` for the errors."""
+        if self.source == "repeated-tokens" and self.path is None:
+            return RepeatedTokens(**self._repeated())
         return load_corpus(self.source, self.path)
 
 
@@ -42,6 +67,7 @@ class TrainingSettings(StrictModel):
     grad_clip: float = Field(default=1.0, gt=0)
     eval_every: int = Field(default=250, ge=1)
     checkpoints: int = Field(default=12, ge=0, description="how many log-spaced checkpoints")
+    checkpoint_every: int | None = Field(default=None, ge=1, description="and one every so many")
     precision: Precision = "auto"
 
 
