@@ -26,7 +26,7 @@ _HOMES = {
     "interp.analysis.heads": ("HeadScores", "head_scores"),
     "interp.analysis.interventions": ("Intervention", "ReferenceSet", "intervene"),
     "interp.analysis.labels": ("HeadLabels", "label_heads"),
-    "interp.analysis.lens": ("LogitLens", "logit_lens"),
+    "interp.analysis.lens": ("LogitLens", "Predictions", "logit_lens", "predictions"),
     "interp.analysis.ngrams": ("NGramLosses", "ngram_losses"),
     "interp.analysis.one_head": ("one_head_attribution",),
     "interp.analysis.patching": ("Patching", "activation_patching", "path_patching"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -31,11 +32,30 @@ def results(model: interp.HookedGPT, text: str) -> list[interp.Result]:
     with torch.no_grad():
         _, cache = model.run_with_cache(text)
     return [
+        interp.predictions(model, cache),
         interp.logit_lens(model, cache),
         interp.attention_patterns(model, cache),
         interp.logit_attribution(model, cache, by="block"),
         interp.logit_attribution(model, cache, by="head"),
+        interp.logit_attribution(model, cache, by="source"),
+        *more_results(),
     ]
+
+
+@functools.cache
+def more_results() -> tuple[interp.Result, ...]:
+    """What is measured on many sequences, of the hostile model."""
+    model = hostile_model()
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(model.config.d_vocab, (12, 20), generator=generator)
+    scores = interp.head_scores(model, tokens, untrained=2)
+    return (
+        scores,
+        interp.label_heads(model, scores),
+        interp.component_effects(model, tokens, ablate="mean", scalar="log_prob"),
+        interp.attention_scaling(model, tokens, (0.0, 0.5, 1.0, 2.0)),
+        interp.check_model(model, tokens[:2]),
+    )
 
 
 def history() -> list[HistoryRow]:
@@ -66,27 +86,30 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_everything_is_there(page: Path) -> None:
     names = {p.stem for p in (page.parent / "figures").iterdir()}
-    assert names == {
-        "loss", "attention", "logit-lens", "contributions-by-block", "contributions-by-head",
-        "contributions-by-block-at-one-position", "contributions-by-head-at-one-position",
-    }  # fmt: skip
+    by = [f"contributions-by-{kind}" for kind in ("block", "head", "source")]
+    assert names >= {"loss", "attention", "logit-lens", "head-scores", "head-labels", *by}
+    assert names >= {f"{name}-at-one-position" for name in by}
     for name in names:
         assert (page.parent / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (page.parent / "figures" / f"{name}.svg").read_text()
-    assert len(list((page.parent / "tables").glob("*.csv"))) == 4
+    assert len(list((page.parent / "tables").glob("*.csv"))) == 11
 
 
 def test_hostile_text_is_shown_not_run(page: Path) -> None:
     html = page.read_text(encoding="utf-8")
     assert "<img src=x" not in html
-    assert html.count("</script>") == 1
+    assert html.count("</script>") == 2
     assert "&lt;/script&gt;&lt;img src=x onerror=&#34;alert(1)&#34;&gt;" in html
 
 
 def test_no_address_in_the_page(page: Path) -> None:
     html = page.read_text(encoding="utf-8")
-    assert not re.search(r"https?://|(src|href)=.?//|@import|url\(", html)
-    assert "default-src 'none'" in html
+    without_svg = html.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+    assert not re.search(r"https?://|(src|href)=.?//|@import|url\(", without_svg)
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', html)
+    assert policy is not None
+    assert policy[1].startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe" not in policy[1]
 
 
 def test_sampled_text_says_its_seed(page: Path) -> None:
@@ -103,7 +126,13 @@ def test_numbers_read_back_are_the_results(page: Path, name: str) -> None:
         assert type(given) is type(back)
         assert given.provenance == back.provenance
         for array in given.AXES:
-            np.testing.assert_array_equal(getattr(given, array), getattr(back, array))
+            ours, theirs = getattr(given, array), getattr(back, array)
+            quantum = given.QUANTA.get(array) if name == "report.html" else None
+            if quantum is None:
+                np.testing.assert_array_equal(ours, theirs)
+            else:
+                quantum = max(quantum, float(np.abs(ours).max()) / 32767)
+                np.testing.assert_allclose(theirs, ours, atol=0.51 * quantum, rtol=0)
 
 
 def test_same_inputs_same_bytes(page: Path, tmp_path: Path) -> None:
@@ -131,7 +160,9 @@ def test_results_of_two_models_are_refused(tmp_path: Path) -> None:
     model, other = hostile_model(), hostile_model()
     with torch.no_grad():
         other.embed.W_E.add_(1)
-    both = results(model, HOSTILE)[:1] + results(other, HOSTILE)[:1]
+    with torch.no_grad():
+        _, cache = other.run_with_cache(HOSTILE)
+    both = [*results(model, HOSTILE)[:1], interp.logit_lens(other, cache)]
     with pytest.raises(interp.ConfigError, match="make it again with this model"):
         interp.write_report(tmp_path / "r", model, both)
     with pytest.raises(interp.ConfigError):
@@ -147,7 +178,7 @@ def test_not_a_report(tmp_path: Path) -> None:
 
 
 def test_a_contribution_map_draws_the_values_symmetric_about_zero() -> None:
-    parts = results(hostile_model(), HOSTILE)[2]
+    parts = results(hostile_model(), HOSTILE)[3]
     assert isinstance(parts, interp.LogitAttribution)
     image = figures.contribution_map(parts).axes[0].images[0]
     np.testing.assert_array_equal(np.asarray(image.get_array()), parts.values[:, 0])
@@ -156,7 +187,7 @@ def test_a_contribution_map_draws_the_values_symmetric_about_zero() -> None:
 
 
 def test_bars_draw_the_values_at_the_position() -> None:
-    parts = results(hostile_model(), HOSTILE)[3]
+    parts = results(hostile_model(), HOSTILE)[4]
     assert isinstance(parts, interp.LogitAttribution)
     bars = figures.contribution_bars(parts, pos=4).axes[0].patches
     drawn = [bar.get_width() for bar in bars]
@@ -164,7 +195,7 @@ def test_bars_draw_the_values_at_the_position() -> None:
 
 
 def test_an_attention_grid_leaves_the_masked_half_empty() -> None:
-    patterns = results(hostile_model(), HOSTILE)[1]
+    patterns = results(hostile_model(), HOSTILE)[2]
     assert isinstance(patterns, interp.AttentionPatterns)
     grid = [axes for axes in figures.attention_grid(patterns).axes if axes.images][:6]
     assert [axes.get_title() for axes in grid] == [f"L{i}.H{h}" for i in range(2) for h in range(3)]
@@ -207,3 +238,61 @@ def test_kill_while_writing_leaves_no_half_file(tmp_path: Path) -> None:
     for image in (tmp_path / "r" / "figures").glob("*.png"):
         if not image.name.startswith("."):
             assert image.read_bytes().endswith(b"IEND\xaeB`\x82")
+
+
+def test_findings_follow_their_rules() -> None:
+    from interp.report.findings import findings
+
+    effects = next(r for r in more_results() if isinstance(r, interp.ComponentEffects))
+    yard = interp.ngram_losses([0, 1] * 50, [0, 1] * 20, 2)
+    found = findings(more_results(), history(), yard)
+    assert len(found) == 3
+    assert [one.section for one in found] == ["training", "effects", "heads"]
+    assert found[0].text.startswith("It predicts worse than counting single characters")
+    table = effects.to_frame()
+    most = table.loc[table["total"].abs().idxmax()]
+    assert f"Removing {most['component']} costs most: {most['total']:.2f} nats" in found[1].text
+    assert findings([], []) == []
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [(9.0, "worse than counting single"), (1.5, "order 1 and worse than those of order 2"),
+     (0.1, "better than counts of up to 2")],
+    ids=["worse", "between", "better"],
+)  # fmt: skip
+def test_a_loss_is_placed_between_the_counts(loss: float, said: str) -> None:
+    from interp.report.findings import findings
+
+    yard = interp.analysis.ngrams.NGramLosses(
+        orders=(1, 2), losses=(2.0, 1.0), n=(9, 9), smoothing="add", constant=0.01, uniform=3.0
+    )
+    row = [HistoryRow(**{**vars(history()[0]), "validation_loss": loss})]
+    assert said in findings([], row, yard)[0].text
+
+
+def test_a_page_too_large_is_refused_and_an_old_one_stays(tmp_path: Path) -> None:
+    model = hostile_model()
+    few = results(model, HOSTILE)[:2]
+    page = interp.write_report(tmp_path / "r", model, few)
+    before = page.read_bytes()
+    with pytest.raises(interp.OutputError, match="raise --max-mb"):
+        interp.write_report(tmp_path / "r", model, few, max_mb=0.01)
+    assert page.read_bytes() == before
+
+
+def test_second_results_of_a_kind_are_figures(tmp_path: Path) -> None:
+    model = hostile_model()
+    effects = next(r for r in more_results() if isinstance(r, interp.ComponentEffects))
+    page = interp.write_report(tmp_path / "r", model, [effects, effects])
+    html = page.read_text(encoding="utf-8")
+    assert 'id="more-effects"' in html
+    assert len(list((tmp_path / "r" / "tables").glob("*.csv"))) == 2
+
+
+@pytest.mark.parametrize("index", range(11))
+def test_results_show_themselves_in_a_frame_of_their_own(index: int) -> None:
+    shown = results(hostile_model(), HOSTILE)[index]._repr_html_()
+    assert shown.startswith('<iframe sandbox="" srcdoc="')
+    assert "<img src=x" not in shown
+    assert shown.count("<iframe") == 1

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_report import HOSTILE, write
+
+import interp
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -25,33 +31,213 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
+def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
         chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield chromium
         chromium.close()
 
 
+class Tab:
+    """A page in a browser without a network, and everything that it complains of or asks for."""
+
+    def __init__(
+        self, browser: Any, page: Path, width: int = 1280, hash: str = "", **options: Any
+    ) -> None:
+        self.context = browser.new_context(
+            offline=True, viewport={"width": width, "height": 900}, accept_downloads=True, **options
+        )
+        self.tab = self.context.new_page()
+        self.messages: list[str] = []
+        self.requests: list[str] = []
+        self.tab.on("console", lambda message: self.messages.append(message.text))
+        self.tab.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.tab.on("dialog", lambda dialog: self.messages.append("a script ran"))
+        self.tab.on("request", lambda request: self.requests.append(request.url))
+        self.tab.goto(page.as_uri() + hash)
+        self.tab.wait_for_selector("html[data-ready=yes]")
+
+    def close(self) -> None:
+        assert self.messages == []
+        outside = [u for u in self.requests if not u.startswith(("file:", "data:", "blob:"))]
+        assert outside == []
+        self.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
-def test_it_opens_without_a_network_and_without_complaint(browser, page: Path, width: int) -> None:  # type: ignore[no-untyped-def]
-    context = browser.new_context(offline=True, viewport={"width": width, "height": 900})
-    tab = context.new_page()
-    messages: list[str] = []
-    requests: list[str] = []
-    tab.on("console", lambda message: messages.append(message.text))
-    tab.on("pageerror", lambda error: messages.append(str(error)))
-    tab.on("dialog", lambda dialog: messages.append("a script ran"))
-    tab.on("request", lambda request: requests.append(request.url))
-    tab.goto(page.as_uri())
-    assert messages == []
-    assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
+def test_it_opens_without_a_network_and_without_complaint(
+    browser: Any, page: Path, width: int, scheme: str
+) -> None:
+    one = Tab(browser, page, width, color_scheme=scheme)
+    tab = one.tab
     assert tab.locator("h1 em").text_content() == HOSTILE
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    assert tab.locator("img").count() == 7
-    loaded = "[...document.images].every(i => i.complete && i.naturalWidth > 0)"
-    assert tab.evaluate(loaded)
-    assert tab.evaluate("[...document.images].every(i => i.alt.length > 20)")
     for link in tab.locator("nav a").all():
         target = (link.get_attribute("href") or "").removeprefix("#")
         assert tab.locator(f"section#{target} h2").count() == 1
-    context.close()
+    for view in ("explorer", "atlas", "head", "residual", "effects", "lens", "scaling", "training"):
+        assert tab.locator(f"#view-{view} > *").count() > 0, view
+    one.close()
+
+
+def test_text_on_its_background_has_contrast_enough(browser: Any, page: Path) -> None:
+    """WCAG's ratio of luminances, at least 4.5, for every colour of text in both schemes."""
+    ratio = """(names) => names.map(([ink, paper]) => {
+      const light = (name) => {
+        const probe = document.createElement("canvas").getContext("2d");
+        probe.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+        probe.fillRect(0, 0, 1, 1);
+        const [r, g, b] = [...probe.getImageData(0, 0, 1, 1).data].slice(0, 3).map((c) => c / 255)
+          .map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
+      const [a, b] = [light(ink), light(paper)].sort((x, y) => y - x);
+      return (a + 0.05) / (b + 0.05);
+    })"""
+    pairs = [["--ink", "--paper"], ["--soft", "--paper"], ["--link", "--paper"], ["--ink", "--panel"],
+             ["--link", "--panel"], ["--ink", "--chip"], ["--soft", "--panel"]]  # fmt: skip
+    for scheme in ("light", "dark"):
+        one = Tab(browser, page, color_scheme=scheme)
+        found = one.tab.evaluate(ratio, pairs)
+        assert min(found) >= 4.5, (scheme, found)
+        one.close()
+
+
+def test_a_click_and_the_arrow_keys_move_the_position_everywhere(browser: Any, page: Path) -> None:
+    one = Tab(browser, page)
+    tab = one.tab
+    tab.locator(".ch").nth(3).click()
+    assert "pos=3" in tab.url
+    assert (
+        tab.locator(".ch[aria-pressed=true]").get_attribute("aria-label").startswith("position 3:")
+    )
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowRight")
+    assert "pos=5" in tab.url
+    assert "position 5" in tab.locator(".told").text_content()
+    tab.keyboard.press("Home")
+    assert "pos=0" in tab.url
+    tab.keyboard.press("ArrowLeft")
+    assert "pos=0" in tab.url
+    one.close()
+
+
+def test_bars_are_the_results_and_sum_to_the_logit(browser: Any, page: Path) -> None:
+    read = interp.read_report(page)["results"]
+    by = {r.by: r for r in read if isinstance(r, interp.LogitAttribution)}
+    one = Tab(browser, page, hash="#pos=6&head=L1.H2")
+    tab = one.tab
+    for kind in ("block", "head"):
+        tab.locator(f"input[name=by][value={kind}]").check()
+        rows = tab.locator("#view-explorer .columns > div").nth(1).locator(".bar")
+        shown = {r.locator(".name").text_content(): r.locator(".value").text_content()
+                 for r in rows.all()}  # fmt: skip
+        assert list(shown) == list(by[kind].components)
+        for name, text in shown.items():
+            assert float(text.replace("−", "-")) == pytest.approx(
+                float(by[kind].row(name)[0, 6]), abs=6e-4
+            )
+        said = tab.locator("#view-explorer .sum").text_content().replace("−", "-")
+        numbers = [float(x) for x in re.findall(r"[+-]\d+\.\d+", said)]
+        assert numbers[0] == pytest.approx(numbers[1], abs=2e-3)
+    tab.locator("input[name=by][value=source]").check()
+    rows = tab.locator("#view-explorer .columns > div").nth(1).locator(".bar")
+    assert rows.count() == 7  # keys 0 … 6
+    value = rows.nth(2).locator(".value").text_content().replace("−", "-")
+    assert float(value) == pytest.approx(float(by["source"].row("L1.H2.S2")[0, 6]), abs=6e-4)
+    one.close()
+
+
+def test_attention_colours_the_text_with_exact_values_on_hover(browser: Any, page: Path) -> None:
+    patterns = next(r for r in interp.read_report(page.parent / "results.json")["results"]
+                    if isinstance(r, interp.AttentionPatterns))  # fmt: skip
+    one = Tab(browser, page, hash="#pos=9&head=L1.H0")
+    for key in (0, 4, 9):
+        tip = one.tab.locator(".ch").nth(key).get_attribute("title")
+        assert f"weight of {patterns.patterns[1, 0, 9, key]:.4f}"[:-1] in tip
+    assert one.tab.locator(".ch").nth(10).get_attribute("title") == "position 10"
+    box = one.tab.locator("#view-head canvas").bounding_box()
+    cell = box["width"] / len(patterns.tokens)
+    one.tab.mouse.move(box["x"] + 2.5 * cell, box["y"] + 7.5 * cell)
+    said = one.tab.locator("#view-head .readout").text_content()
+    assert "query 7 " in said
+    assert f"weight of {patterns.patterns[1, 0, 7, 2]:.4f}"[:-1] in said
+    one.close()
+
+
+def test_the_address_restores_the_selection(browser: Any, page: Path) -> None:
+    one = Tab(browser, page, hash="#pos=12&head=L1.H1")
+    assert one.tab.locator(".card[aria-pressed=true]").get_attribute("data-head") == "L1.H1"
+    assert one.tab.locator("#view-head h3").text_content().startswith("L1.H1")
+    one.tab.locator(".card[data-head='L0.H2']").click()
+    assert one.tab.url.endswith("#pos=12&head=L0.H2")
+    one.close()
+    wrong = Tab(browser, page, hash="#pos=999999&head=L9.H9")
+    assert wrong.tab.locator(".ch[aria-pressed=true]").count() == 1
+    wrong.close()
+
+
+def test_the_atlas_sorts_and_filters(browser: Any, page: Path) -> None:
+    one = Tab(browser, page)
+    tab = one.tab
+    cards = tab.locator(".card")
+    assert cards.count() == 6
+    selects = tab.locator("#view-atlas select")
+    selects.nth(0).select_option("effect")
+    shown = [
+        float(x.replace("effect ", "").replace("−", "-"))
+        for x in cards.locator("small").all_text_contents()
+    ]
+    assert shown == sorted(shown, reverse=True)
+    selects.nth(1).select_option("*")
+    named = sum(1 for r in interp.read_report(page)["results"] if isinstance(r, interp.HeadLabels)
+                for ok in r.confirmed if ok)  # fmt: skip
+    assert cards.count() <= named
+    one.close()
+
+
+def test_data_buttons_give_the_embedded_table(browser: Any, page: Path) -> None:
+    one = Tab(browser, page)
+    with one.tab.expect_download() as waiting:
+        one.tab.locator("#effects button.data").click()
+    text = Path(waiting.value.path()).read_text(encoding="utf-8")
+    effects = next(r for r in interp.read_report(page)["results"]
+                   if isinstance(r, interp.ComponentEffects)).to_frame()  # fmt: skip
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["component"] for row in rows] == effects["component"].tolist()
+    assert [float(row["total"]) for row in rows] == pytest.approx(effects["total"].tolist())
+    one.close()
+
+
+def test_maps_answer_to_the_keyboard(browser: Any, page: Path) -> None:
+    one = Tab(browser, page, hash="#pos=5&head=L0.H0")
+    for view in ("residual", "lens", "head"):
+        canvas = one.tab.locator(f"#view-{view} canvas")
+        canvas.focus()
+        one.tab.keyboard.press("ArrowRight")
+        one.tab.keyboard.press("ArrowDown")
+        assert one.tab.locator(f"#view-{view} .readout").text_content() != ""
+        assert len(canvas.get_attribute("aria-label")) > 20
+    one.close()
+
+
+def test_a_selection_is_quick(browser: Any, page: Path) -> None:
+    one = Tab(browser, page)
+    spent = one.tab.evaluate("""() => {
+      const buttons = [...document.querySelectorAll(".ch")].slice(0, 20), start = performance.now();
+      for (const button of buttons) button.click();
+      return (performance.now() - start) / buttons.length;
+    }""")
+    assert spent < 50
+    one.close()
+
+
+def test_printing_gives_pages(browser: Any, page: Path) -> None:
+    one = Tab(browser, page)
+    pdf = one.tab.pdf(format="A4")
+    assert pdf.startswith(b"%PDF")
+    one.tab.emulate_media(media="print")
+    assert not one.tab.locator("nav").is_visible()
+    assert one.tab.locator("#view-head canvas").is_visible()
+    one.close()

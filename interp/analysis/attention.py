@@ -23,6 +23,7 @@ class AttentionPatterns(Result):
     """
 
     AXES: ClassVar = {"patterns": ("layer", "head", "pos", "key"), "tokens": ("pos",)}
+    QUANTA: ClassVar = {"patterns": 1 / 32767}
     patterns: np.ndarray
     tokens: np.ndarray
     characters: tuple[str, ...] | None

@@ -60,6 +60,7 @@ class Attribution(Result):
         "tokens": ("batch", "pos"),
     }
     NAMES: ClassVar = {"components": "component"}
+    QUANTA: ClassVar = {"values": 1e-4}
     values: np.ndarray
     total: np.ndarray
     completeness_error: np.ndarray

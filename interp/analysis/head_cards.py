@@ -71,23 +71,25 @@ class HeadCard:
             )
         lines.append("  attends most, in context (key ← query):")
         for one in self.examples:
-            text = self._text(one.sequence, max(0, one.query - CONTEXT), one.query + 1)
-            key = self._text(one.sequence, one.key, one.key + 1)
+            text = self.text(one.sequence, max(0, one.query - CONTEXT), one.query + 1)
+            key = self.text(one.sequence, one.key, one.key + 1)
             lines.append(f"    {one.weight:.2f}  {key} at −{one.query - one.key}  …{text}")
         lines.append(
             f"  writes (OV circuit; copying {self.copying:+.2f}), on attending to a token:"
         )
         for write in self.writes:
             raised = "  ".join(
-                f"{self._glyph(t)} {by:+.2g}" for t, by in zip(write.raised, write.by, strict=True)
+                f"{self.glyph(t)} {by:+.2g}" for t, by in zip(write.raised, write.by, strict=True)
             )
-            lines.append(f"    {self._glyph(write.token)}: {raised}")
+            lines.append(f"    {self.glyph(write.token)}: {raised}")
         return "\n".join(lines)
 
-    def _text(self, sequence: int, start: int, stop: int) -> str:
-        return "".join(self._glyph(int(t)) for t in self.tokens[sequence, start:stop])
+    def text(self, sequence: int, start: int, stop: int) -> str:
+        """Returns a piece of a sequence, spaces and newlines made visible."""
+        return "".join(self.glyph(int(t)) for t in self.tokens[sequence, start:stop])
 
-    def _glyph(self, token: int) -> str:
+    def glyph(self, token: int) -> str:
+        """Returns a token's character made visible; its number where there are no characters."""
         return visible(self.characters[token]) if self.characters else f"{token} "
 
 

@@ -111,9 +111,9 @@ class HeadLabels(Result):
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """Returns layer, head, label, behaviour, score, score_low, score_high, null, q_value, effect,
-        effect_low, effect_high, control, control_low, control_high, specific_low (of effect − 2 ·
-        control), confirmed.
+        """Returns layer, head, label, behaviour, score, score_low, score_high, null, q_value,
+        effect, effect_low, effect_high, control, control_low, control_high, specific_low (of
+        effect − 2 · control), confirmed.
         """
         names = {"layers": "layer", "heads": "head", "q_values": "q_value"}
         columns = {names.get(name, name): getattr(self, name) for name in self.AXES}

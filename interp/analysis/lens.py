@@ -58,6 +58,59 @@ class LogitLens(Result):
         return pd.DataFrame(columns, index=index).reset_index()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Predictions(Result):
+    """What the model predicts at every position but the last: the likeliest tokens.
+
+    `top` and `top_prob` [batch, pos, choice], likeliest first; of the true next token its
+    probability `prob` and `rank` (0 is best), [batch, pos]. `tokens` are all of them.
+    """
+
+    AXES: ClassVar = {
+        "top": ("batch", "pos", "choice"),
+        "top_prob": ("batch", "pos", "choice"),
+        "prob": ("batch", "pos"),
+        "rank": ("batch", "pos"),
+        "tokens": ("batch", "token"),
+    }
+    top: np.ndarray
+    top_prob: np.ndarray
+    prob: np.ndarray
+    rank: np.ndarray
+    tokens: np.ndarray
+    characters: tuple[str, ...] | None
+
+    def to_frame(self) -> pd.DataFrame:
+        """Returns columns batch, pos, choice, token, prob, one row a choice."""
+        index = pd.MultiIndex.from_product(
+            [range(n) for n in self.top.shape], names=["batch", "pos", "choice"]
+        )
+        columns = {"token": self.top.ravel(), "prob": self.top_prob.ravel()}
+        return pd.DataFrame(columns, index=index).reset_index()
+
+
+@torch.no_grad()
+def predictions(model: HookedGPT, cache: ActivationCache, k: int = 5) -> Predictions:
+    """Returns the `k` likeliest next tokens at every position but the last.
+
+    Raises:
+        CacheError: another model's cache, or one without logits.
+        CompletenessError: predictions that are not numbers.
+    """
+    tokens = tokens_of(model, cache)
+    p = cache["hook_logits"][:, :-1].softmax(-1)
+    if not bool(p.isfinite().all()):
+        raise CompletenessError("the model's predictions are not finite numbers")
+    found = p.topk(min(k, p.shape[-1]), dim=-1)
+    true = p.gather(-1, tokens[:, 1:, None])
+    return Predictions(
+        top=to_numpy(found.indices), top_prob=to_numpy(found.values),
+        prob=to_numpy(true[..., 0]), rank=to_numpy((p > true).sum(-1)), tokens=to_numpy(tokens),
+        characters=None if model.tokenizer is None else model.tokenizer.characters,
+        provenance=Provenance.of(model, tokens),
+    )  # fmt: skip
+
+
 @torch.no_grad()
 def logit_lens(model: HookedGPT, cache: ActivationCache) -> LogitLens:
     """Returns what the residual stream predicts at each depth.

@@ -76,11 +76,12 @@ class Result:
     """Base of all results.
 
     A subclass lists the axes of its array fields in `AXES`, and in `NAMES` the axis along which
-    each of its tuples of names runs.
+    each of its tuples of names runs; in `QUANTA` how finely large arrays are kept in a page.
     """
 
     AXES: ClassVar[dict[str, tuple[str, ...]]] = {}
     NAMES: ClassVar[dict[str, str]] = {}
+    QUANTA: ClassVar[dict[str, float]] = {}
     provenance: Provenance
 
     def __init_subclass__(cls) -> None:
@@ -107,14 +108,20 @@ class Result:
         """Returns a tidy table, one row an observation."""
         raise NotImplementedError
 
-    def to_document(self) -> dict[str, Any]:
-        """Returns everything in the result as values that JSON can hold."""
+    def to_document(self, rounded: bool = False) -> dict[str, Any]:
+        """Returns everything in the result as values that JSON can hold.
+
+        Args:
+            rounded: write the arrays named in `QUANTA` as multiples of a quantum, in two bytes a
+                number: at most half a quantum from what they are.
+        """
+        quanta = self.QUANTA if rounded else {}
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "provenance"}
         return {
             "format": FORMAT,
             "kind": type(self).__name__,
             "provenance": asdict(self.provenance),
-            **{name: _encode(value) for name, value in values.items()},
+            **{name: _encode(value, quanta.get(name)) for name, value in values.items()},
         }
 
     @classmethod
@@ -133,6 +140,11 @@ class Result:
             return kind(provenance=Provenance(**document["provenance"]), **values)
         except (ArithmeticError, KeyError, TypeError, ValueError, zlib.error) as error:
             raise CheckpointError(f"not a result of this package: {error!r}") from error
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows. (By name: `interp.report` stands above this package.)"""
+        shown: str = importlib.import_module("interp.report.notebook").frame_of(self)
+        return shown
 
     def save(self, path: str | Path) -> None:
         """Writes the result as one JSON file."""
@@ -172,10 +184,16 @@ def _read_only(array: Any) -> np.ndarray:
     return copy
 
 
-def _encode(value: Any) -> Any:
+def _encode(value: Any, quantum: float | None = None) -> Any:
     if not isinstance(value, np.ndarray):
         return list(value) if isinstance(value, tuple) else value
-    header = {"dtype": value.dtype.str, "shape": list(value.shape)}
+    header: dict[str, Any] = {"dtype": value.dtype.str, "shape": list(value.shape)}
+    if quantum is not None and value.size > INLINE_NUMBERS and bool(np.isfinite(value).all()):
+        quantum = max(quantum, float(np.abs(value).max()) / 32767)
+        steps = np.round(value / quantum).astype("<i2")
+        planes = steps.view(np.uint8).reshape(-1, 2).T  # low bytes, high bytes: packs better
+        packed = base64.b64encode(zlib.compress(np.ascontiguousarray(planes).tobytes(), 9))
+        return {**header, "quantum": quantum, "zlib": packed.decode("ascii")}
     finite = value.dtype.kind in "iub" or bool(np.isfinite(value).all())
     if value.size <= INLINE_NUMBERS and finite:
         return {**header, "values": value.flatten().tolist()}
@@ -190,4 +208,8 @@ def _decode(value: Any, is_array: bool) -> Any:
     if "values" in value:
         return np.array(value["values"], dtype=dtype).reshape(shape)
     raw = zlib.decompress(base64.b64decode(value["zlib"]))
+    if "quantum" in value:
+        planes = np.frombuffer(raw, np.uint8).reshape(2, -1)
+        steps = np.ascontiguousarray(planes.T).view("<i2").reshape(shape)
+        return (steps * value["quantum"]).astype(dtype)
     return np.frombuffer(raw, dtype=dtype).reshape(shape)

@@ -1,10 +1,10 @@
-"""Commands that make something: a model, a cache, text, a report."""
+"""Commands that make something: a model, a cache, text; or all of it with a report."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,7 +26,8 @@ from interp.cli.common import (
     training_bar,
 )
 from interp.cli.looking import attribution_of
-from interp.errors import ConfigError, TokenError
+from interp.cli.reporting import make_report
+from interp.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -118,21 +119,6 @@ def generate(
     print()
 
 
-@app.command(epilog='Example: interp report models/shakespeare-char --prompt "O Romeo, Romeo!"')
-def report(
-    model: ModelArg,
-    out: OutOption = None,
-    text: TextOption = None,
-    prompt: PromptOption = None,
-    seed: SeedOption = 0,
-    device: DeviceOption = "cpu",
-    as_json: JsonOption = False,
-) -> None:
-    """Write one HTML file that shows what the model does, and the figures and numbers beside it."""
-    path = _report(model, load(model, device), out, text, prompt, seed)
-    print(json.dumps({"report": str(path)}) if as_json else path)
-
-
 @app.command(epilog="Example: interp run models/recipes/smoke.toml")
 def run(
     recipe: RecipeArg,
@@ -160,7 +146,7 @@ def run(
         result = attribution_of(gpt, folder, by=by)
         say(f"split by {by}: {len(result.components)} rows, missing the model's logits by at most "
              f"{result.completeness_error.max():.1e}")  # fmt: skip
-    path = _report(folder, gpt, None, None, None, 0)
+    path = make_report(folder, gpt)
     say("report:")
     print(path.resolve())
 
@@ -211,32 +197,3 @@ def _cache(
         print(json.dumps(done))
     else:
         print(f"{'would take' if dry_run else 'cached:'} {n_bytes / 1e6:.1f} MB in {out}")
-
-
-def _report(
-    folder: Path, gpt: HookedGPT, out: Path | None, text: Path | None, prompt: str | None, seed: int
-) -> Path:
-    from interp.analysis.attention import attention_patterns
-    from interp.analysis.attribution import logit_attribution
-    from interp.analysis.lens import logit_lens
-    from interp.gpt.generate import generate as generate_tokens
-    from interp.report.html import write_report
-    from interp.training.history import read_history
-
-    tokens = sequences_of(folder, gpt, text, prompt, 1)
-    if tokens.shape[1] < 2:
-        raise TokenError("a report needs a passage of at least two characters")
-    _, activations = gpt.run_with_cache(tokens)
-    results: list[Any] = [logit_lens(gpt, activations)]
-    if gpt.config.n_layers:
-        results.append(attention_patterns(gpt, activations))
-    results.append(logit_attribution(gpt, activations, "block"))
-    if gpt.config.n_layers:
-        results.append(logit_attribution(gpt, activations, "head"))
-    start = tokens[:1, : min(8, tokens.shape[1])]
-    sample = gpt.to_string(generate_tokens(gpt, start, 400, seed=seed)[0])
-    history = folder / "history.csv"
-    return write_report(
-        out or Path("reports") / folder.name, gpt, results, title=folder.name,
-        history=read_history(history) if history.is_file() else (), sample=sample, sample_seed=seed,
-    )  # fmt: skip

@@ -1,12 +1,14 @@
-"""Results to one self-contained page, with the figures, tables and numbers beside it.
+"""Results to one self-contained page that can be explored, with the numbers beside it.
 
-The page needs no network and runs no code; its Content-Security-Policy forbids both. It is a pure
-function of what it is given: the same inputs give the same bytes.
+The page needs no network: its Content-Security-Policy forbids every request, and lets run only the
+one script and the one style sheet whose hashes it names. It is a pure function of what it is given:
+the same inputs give the same bytes.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 import re
@@ -17,14 +19,21 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import pandas as pd
 from matplotlib.figure import Figure
 
 from interp import files
 from interp.analysis.attention import AttentionPatterns
 from interp.analysis.attribution import LogitAttribution, StreamAttribution
 from interp.analysis.checks import ModelChecks
+from interp.analysis.circuits import CopyingScores, PathEffects
 from interp.analysis.effects import ComponentEffects
-from interp.analysis.lens import LogitLens
+from interp.analysis.formation import Formation
+from interp.analysis.head_cards import HeadCard
+from interp.analysis.heads import HeadScores
+from interp.analysis.labels import HeadLabels
+from interp.analysis.lens import LogitLens, Predictions
+from interp.analysis.ngrams import NGramLosses
 from interp.analysis.patching import Patching
 from interp.analysis.results import Result
 from interp.analysis.scaling import AttentionScaling
@@ -32,37 +41,48 @@ from interp.analysis.shapley import ShapleyValues
 from interp.errors import CheckpointError, ConfigError, OutputError
 from interp.gpt.checkpoint import model_hash
 from interp.gpt.model import HookedGPT
-from interp.gpt.tokenizer import visible
 from interp.report import figures
+from interp.report.findings import findings
 from interp.training.history import HistoryRow
 
-FORMAT = "gpt-interp-report/1"
+FORMAT = "gpt-interp-report/2"
+RESULTS = "results"  # where the command keeps what it computed, to use it again
 PAGE_DPI = 160
 CSS_PIXELS_PER_INCH = 96
 
-HEADINGS = {
-    LogitLens: ("passage", "What it predicts, and when"),
-    AttentionPatterns: ("attention", "Where the heads look"),
-    LogitAttribution: ("contributions", "Which part made the prediction"),
+VIEWS = {  # what the script draws, from the first result of each kind
+    LogitLens: "lens",
+    Predictions: "explorer",
+    AttentionPatterns: "attention",
+    LogitAttribution: "contributions",
+    ComponentEffects: "effects",
+    AttentionScaling: "scaling",
+    HeadScores: "head-scores",
+    HeadLabels: "head-labels",
+}
+HEADINGS = {  # what is shown as a figure
     StreamAttribution: ("readers", "What a part of the model reads"),
     ShapleyValues: ("shapley", "Fair shares"),
-    ComponentEffects: ("effects", "What happens when a part is removed"),
+    ComponentEffects: ("more-effects", "Effects by other replacements"),
+    PathEffects: ("paths", "Who reads whom"),
     Patching: ("patching", "Where the difference between two prompts sits"),
-    AttentionScaling: ("scaling", "What the scale of attention scores does"),
-    ModelChecks: ("self-test", "What must not change, does not"),
+    AttentionScaling: ("more-scaling", "The scale of attention scores, in other ways"),
+    Formation: ("formation", "How the heads formed"),
 }
+LONG = (
+    LogitLens,
+    Predictions,
+    AttentionPatterns,
+    LogitAttribution,
+    Formation,
+)  # no table in the page
 
 
 @dataclass
 class _Section:
     id: str
     heading: str
-    text: list[str] = field(default_factory=list)
     figures: list[dict[str, Any]] = field(default_factory=list)
-    passage: list[dict[str, Any]] = field(default_factory=list)
-    rows: list[tuple[str, str]] = field(default_factory=list)
-    table: str = ""
-    sample: str = ""
 
 
 def write_report(
@@ -72,12 +92,16 @@ def write_report(
     *,
     title: str | None = None,
     history: Sequence[HistoryRow] = (),
+    yardsticks: NGramLosses | None = None,
+    cards: Sequence[HeadCard] = (),
     sample: str = "",
     sample_seed: int | None = None,
+    max_mb: float = 3.0,
 ) -> Path:
     """Writes `report.html`, `results.json`, `figures/` and `tables/`; returns the page's path.
 
-    The page is written last: while an old one is there, it is whole.
+    The page is written last: while an old one is there, it is whole. Large arrays stand in it as
+    two bytes a number (`Result.QUANTA` says how finely); `results.json` has them as they are.
 
     Args:
         folder: where; an earlier report of the same title there is replaced, anything else refused.
@@ -85,11 +109,14 @@ def write_report(
         results: what to show, of one model.
         title: the report's title; by default the folder's name.
         history: the model's training history.
+        yardsticks: losses of count models on the same text.
+        cards: of heads.
         sample: text that the model wrote.
         sample_seed: the seed it was sampled with.
+        max_mb: the page may not be larger.
 
     Raises:
-        OutputError: the folder cannot be written, or holds something else.
+        OutputError: the folder cannot be written, or holds something else; the page is too large.
         ConfigError: no results, or results that are not of this model.
     """
     folder = Path(folder)
@@ -101,28 +128,90 @@ def write_report(
         "title": title,
         "config": model.config.model_dump(),
         "history": [asdict(row) for row in history],
+        "yardsticks": None if yardsticks is None else asdict(yardsticks),
         "sample": sample,
         "sample_seed": sample_seed,
-        "results": [result.to_document() for result in results],
     }
-    results_json = json.dumps(document, ensure_ascii=True, allow_nan=False)
-    files.write_text(folder / "results.json", results_json + "\n")
-    sections = [_training(history, sample, sample_seed, folder)] if history or sample else []
-    sections += _result_sections(results, folder)
-    sections.append(_provenance(results))
-    _remove_stale(folder, sections)
+    whole = document | {"results": [result.to_document() for result in results]}
+    files.write_text(folder / "results.json", _json(whole) + "\n")
+    written: set[Path] = set()
+    captions, sections, tables = _results(results, folder, written)
+    if history:
+        last = history[-1]
+        captions["training"] = (
+            f"Loss while training on {last.tokens:,} characters ({last.seconds:.0f} s); the "
+            "validation split is read whole, each character predicted once."
+        )
+        if yardsticks is not None:
+            captions["training"] += (
+                " Dashed: counts of the characters before, up to order "
+                f"{max(yardsticks.orders)} (add-{yardsticks.constant:g})."
+            )
+        figure_of("loss", figures.loss_curve(history), captions["training"], folder)
+        written |= _files_of("loss", folder)
+    _remove_stale(folder, written)
+    embedded = document | {
+        "results": [result.to_document(rounded=True) for result in results],
+        "tables": {name: _table(frame) for name, frame in tables.items() if len(frame) <= 2000},
+        "cards": {card.head: _card(card) for card in cards},
+    }
+    css, script = asset("assets/report.css"), asset("assets/report.js")
     page = template().render(
-        title=title,
-        css=asset("assets/report.css"),
-        config=model.config,
-        n_parameters=sum(p.numel() for p in model.parameters()),
-        history=list(history),
-        uniform=math.log(model.config.d_vocab),
-        sections=sections,
-        results_json=results_json.replace("<", "\\u003c"),
-    )
+        title=title, css=css, script=script, css_hash=_hash(css), script_hash=_hash(script),
+        config=model.config, n_parameters=sum(p.numel() for p in model.parameters()),
+        history=list(history), uniform=math.log(model.config.d_vocab),
+        counts=[] if yardsticks is None else
+        list(zip(yardsticks.orders, yardsticks.losses, strict=True)),
+        findings=findings(results, history, yardsticks), captions=captions, sections=sections,
+        checks=_checks(results), provenance=_provenance(results), sample=sample,
+        sample_seed=sample_seed, results_json=_json(embedded).replace("<", "\\u003c"),
+    )  # fmt: skip
+    size = len(page.encode("utf-8")) / 1e6
+    if size > max_mb:
+        raise OutputError(
+            f"the page would have {size:.1f} MB, more than {max_mb:g}; give a shorter passage or "
+            "fewer sections, or raise --max-mb"
+        )
     files.write_text(folder / "report.html", page)
     return folder / "report.html"
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, ensure_ascii=True, allow_nan=False)
+
+
+def _hash(text: str) -> str:
+    """A source expression of a Content-Security-Policy."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
+
+
+def _table(frame: pd.DataFrame) -> dict[str, Any]:
+    """Columns and rows as JSON has them; what is not known is null."""
+    rows = [
+        [None if isinstance(x, float) and not math.isfinite(x) else x for x in row]
+        for row in frame.astype(object).itertuples(index=False, name=None)
+    ]
+    plain = [[x.item() if hasattr(x, "item") else x for x in row] for row in rows]
+    return {"columns": [str(column) for column in frame.columns], "rows": plain}
+
+
+def _card(card: HeadCard) -> dict[str, Any]:
+    return {
+        "copying": card.copying,
+        "examples": [
+            {"weight": one.weight, "key": card.text(one.sequence, one.key, one.key + 1),
+             "back": one.query - one.key,
+             "text": card.text(one.sequence, max(0, one.query - 12), one.query + 1)}
+            for one in card.examples
+        ],
+        "writes": [
+            {"token": card.glyph(one.token),
+             "raises": "  ".join(f"{card.glyph(t)} {by:+.2g}"
+                                 for t, by in zip(one.raised, one.by, strict=True))}
+            for one in card.writes
+        ],
+    }  # fmt: skip
 
 
 def read_report(path: str | Path) -> dict[str, Any]:
@@ -167,7 +256,7 @@ def _check_model(model: HookedGPT, results: Sequence[Result]) -> None:
 def _claim(folder: Path, title: str) -> None:
     if folder.is_file():
         raise OutputError(f"{folder} is a file; choose another --out")
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not folder.is_dir() or not {p.name for p in folder.iterdir()} - {RESULTS}:
         return
     try:
         held = read_report(folder / "results.json")["title"]
@@ -178,50 +267,46 @@ def _claim(folder: Path, title: str) -> None:
         raise OutputError(f"{folder} already holds {what}; choose another --out or remove it")
 
 
-def _training(
-    history: Sequence[HistoryRow], sample: str, seed: int | None, folder: Path
-) -> _Section:
-    section = _Section("training", "How good it is")
-    if history:
-        last = history[-1]
-        caption = (
-            f"Loss while training on {last.tokens:,} characters ({last.seconds:.0f} s); the "
-            "validation split is read whole, each character predicted once."
-        )
-        section.figures.append(figure_of("loss", figures.loss_curve(history), caption, folder, ""))
-    if sample:
-        how = "" if seed is None else f" (sampled with seed {seed})"
-        section.text.append(f"Text that it wrote{how}:")
-        section.sample = sample
-    return section
-
-
-def _result_sections(results: Sequence[Result], folder: Path) -> list[_Section]:
+def _results(
+    results: Sequence[Result], folder: Path, written: set[Path]
+) -> tuple[dict[str, str], list[_Section], dict[str, pd.DataFrame]]:
+    """Captions of the script's views, sections of figures, and the tables; writes their files."""
+    captions: dict[str, str] = {}
     sections: dict[str, _Section] = {}
+    tables: dict[str, pd.DataFrame] = {}
     used: dict[str, int] = {}
-    for kind, (id, heading) in HEADINGS.items():
-        for result in results:
-            if not isinstance(result, kind):
-                continue
-            section = sections.setdefault(id, _Section(id, heading))
-            suffix = _suffix(_table_name(result), used)
-            table = _table_name(result) + suffix
-            csv = result.to_frame().to_csv(index=False, lineterminator="\n")
-            files.write_text(folder / "tables" / f"{table}.csv", csv)
-            if isinstance(result, LogitLens):
-                section.text = [
-                    "The passage. The darker a character, the better the model foresaw it; hold "
-                    "the pointer over one to see its probability, its rank and what was likelier."
-                ]
-                section.passage = _passage(result)
-            if isinstance(result, ModelChecks):
-                section.rows = [(name, _outcome(result, i)) for i, name in enumerate(result.names)]
-                section.table = table
-                continue
-            for name, (figure, caption) in figures.figures_of(result).items():
-                shown = figure_of(name + suffix, figure, caption, folder, table)
-                section.figures.append(shown)
-    return list(sections.values())
+    for result in results:
+        kind = type(result)
+        suffix = _suffix(_table_name(result), used)
+        name = _table_name(result) + suffix
+        frame = result.to_frame()
+        csv = frame.to_csv(index=False, lineterminator="\n")
+        files.write_text(folder / "tables" / f"{name}.csv", csv)
+        written.add(folder / "tables" / f"{name}.csv")
+        view = VIEWS.get(kind)
+        first = view is not None and view not in captions
+        if isinstance(result, AttentionScaling) and result.each:
+            first = False
+        if not isinstance(result, LONG):
+            tables[view if first and view else name] = frame
+        for figure_name, (figure, caption) in _drawn(result).items():
+            shown = figure_of(figure_name + suffix, figure, caption, folder, name)
+            written |= _files_of(figure_name + suffix, folder)
+            if first and view is not None:
+                captions.setdefault(view, caption)
+            elif kind in HEADINGS:
+                id, heading = HEADINGS[kind]
+                sections.setdefault(id, _Section(id, heading)).figures.append(shown)
+        if first and view is not None:
+            captions.setdefault(view, "")
+    return captions, list(sections.values()), tables
+
+
+def _drawn(result: Result) -> dict[str, tuple[Figure, str]]:
+    """The figures of a result; none of a kind that is a table only."""
+    if isinstance(result, ModelChecks | CopyingScores | Predictions):
+        return {}
+    return figures.figures_of(result)
 
 
 def _suffix(name: str, used: dict[str, int]) -> str:
@@ -230,17 +315,12 @@ def _suffix(name: str, used: dict[str, int]) -> str:
     return "" if used[name] == 1 else f"-{used[name]}"
 
 
-def _remove_stale(folder: Path, sections: Sequence[_Section]) -> None:
+def _remove_stale(folder: Path, now: set[Path]) -> None:
     """Removes figures and tables of an earlier report that this one does not have."""
-    figures_now = {shown["name"] for section in sections for shown in section.figures}
-    tables_now = {shown["table"] for section in sections for shown in section.figures}
-    tables_now |= {section.table for section in sections}
-    for path in [*(folder / "figures").glob("*.png"), *(folder / "figures").glob("*.svg")]:
-        if path.name.rsplit(".", 1)[0] not in figures_now:
-            path.unlink()
-    for path in (folder / "tables").glob("*.csv"):
-        if path.name.removesuffix(".csv") not in tables_now:
-            path.unlink()
+    for pattern in ("figures/*.png", "figures/*.svg", "tables/*.csv"):
+        for path in folder.glob(pattern):
+            if path not in now:
+                path.unlink()
 
 
 def _table_name(result: Result) -> str:
@@ -259,6 +339,20 @@ def _table_name(result: Result) -> str:
     return name
 
 
+def _checks(results: Sequence[Result]) -> list[tuple[str, str]]:
+    """The self-test, and how far each attribution missed the model's own logits."""
+    rows = [
+        (f"largest miss of the model's logits, by {r.by}",
+         f"{r.completeness_error.max():.1e} logits (tolerance at least {r.tolerance.min():.1e}); "
+         f"{r.values.shape[2]} positions × {r.values.shape[0]} components")
+        for r in results if isinstance(r, LogitAttribution)
+    ]  # fmt: skip
+    for r in results:
+        if isinstance(r, ModelChecks):
+            rows += [(name, _outcome(r, i)) for i, name in enumerate(r.names)]
+    return rows
+
+
 def _outcome(checks: ModelChecks, i: int) -> str:
     if checks.notes[i]:
         return f"{checks.outcomes[i]}: {checks.notes[i]}"
@@ -268,53 +362,17 @@ def _outcome(checks: ModelChecks, i: int) -> str:
     )
 
 
-def _passage(lens: LogitLens) -> list[dict[str, Any]]:
-    if lens.characters is None:
-        return []
-    first = lens.characters[int(lens.tokens[0, 0])]
-    cells: list[dict[str, Any]] = [_cell(first, 0.0, "position 0: given")]
-    for pos, target in enumerate(lens.targets[0]):
-        character = lens.characters[int(target)]
-        p = math.exp(float(lens.log_prob[-1, 0, pos]))
-        top = lens.characters[int(lens.top[-1, 0, pos])]
-        tip = (
-            f"position {pos + 1}: {visible(character)} had probability {p:.3f} and rank "
-            f"{int(lens.rank[-1, 0, pos])}; likeliest: {visible(top)} "
-            f"({float(lens.top_prob[-1, 0, pos]):.3f})"
-        )
-        cells.append(_cell(character, round(p, 3), tip))
-    return cells
-
-
-def _cell(character: str, heat: float, tip: str) -> dict[str, Any]:
-    glyph = "⏎" if character == "\n" else "\u00a0" if character == " " else character
-    return {"glyph": glyph, "breaks": character == "\n", "heat": heat, "tip": tip}
-
-
-def _provenance(results: Sequence[Result]) -> _Section:
+def _provenance(results: Sequence[Result]) -> list[tuple[str, str]]:
     p = results[0].provenance
-    errors = [
-        (f"largest miss of the model's logits, by {r.by}",
-         f"{r.completeness_error.max():.1e} logits (tolerance at least {r.tolerance.min():.1e}); "
-         f"{r.values.shape[2]} positions × {r.values.shape[0]} components")
-        for r in results if isinstance(r, LogitAttribution)
-    ]  # fmt: skip
-    versions = ", ".join(f"{name} {version}" for name, version in p.versions.items())
     seeds = sorted({r.provenance.seed for r in results if r.provenance.seed is not None})
-    section = _Section("provenance", "Checks and provenance")
-    section.text = [
-        "Every number on this page is in results.json, which is also embedded here: "
-        'interp.read_report("report.html") gives the results back.'
-    ]
-    section.rows = [
-        *errors,
+    tokens = dict.fromkeys(r.provenance.tokens for r in results)
+    return [
         ("model (SHA-256)", p.model),
-        ("tokens (SHA-256)", p.tokens),
+        ("tokens (SHA-256)", ", ".join(tokens)),
         ("dtype", p.dtype),
         ("seeds of the results", ", ".join(map(str, seeds)) or "none: nothing in them is sampled"),
-        ("versions", versions),
+        ("versions", ", ".join(f"{name} {version}" for name, version in p.versions.items())),
     ]
-    return section
 
 
 def figure_of(
@@ -325,6 +383,10 @@ def figure_of(
     data = base64.b64encode(figures.png(figure, PAGE_DPI)).decode("ascii")
     width = round(figure.get_figwidth() * CSS_PIXELS_PER_INCH)
     return {"name": name, "png": data, "caption": caption, "width": width, "table": table}
+
+
+def _files_of(name: str, folder: Path) -> set[Path]:
+    return {folder / "figures" / f"{name}.{kind}" for kind in ("png", "svg")}
 
 
 def asset(name: str) -> str:

@@ -1,0 +1,237 @@
+"""Circuits from the weights and paths from runs, against plain computations and known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from conftest import VARIANTS, random_model, random_tokens, variant_id
+
+import interp
+from interp import ConfigError, HookedGPT, HookError, Result, TokenError
+from interp.analysis import ground_truth_heads as truth
+from interp.analysis.circuits import (
+    composition_scores,
+    copying_scores,
+    ov_circuit,
+    path_effects,
+    qk_circuit,
+    score_sources,
+)
+from interp.gpt.layers import LayerNorm
+from interp.report import figures
+
+
+def permutations(n, seed=0):
+    """Each a permutation of the tokens, twice."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.stack([torch.randperm(8, generator=generator) for _ in range(n)]).repeat(1, 2)
+
+
+# ---- the weights ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
+def test_circuits_are_the_products_of_the_weights(variant):
+    model = random_model(torch.float64, **variant)
+    block, cfg = model.blocks[1], model.config
+    centre = torch.eye(cfg.d_model, dtype=torch.float64) - 1 / cfg.d_model
+    read = model.W_E @ centre @ block.ln1.w.diag()
+    qk = read @ block.attn.W_Q[2] @ block.attn.W_K[2].T @ read.T / cfg.attn_scale
+    torch.testing.assert_close(qk_circuit(model, 1, 2).AB, qk)
+    last = (
+        centre @ model.ln_final.w.diag()
+        if isinstance(model.ln_final, LayerNorm)
+        else torch.eye(cfg.d_model, dtype=torch.float64)
+    )
+    ov = read @ block.attn.W_V[2] @ block.attn.W_O[2] @ last @ model.W_U
+    torch.testing.assert_close(ov_circuit(model, 1, 2).AB, ov)
+    assert ov_circuit(model, 1, 2).A.shape == (cfg.d_vocab, cfg.d_head)
+    values = np.linalg.eigvals(ov.detach().numpy())
+    values = values[np.argsort(-np.abs(values))][: cfg.d_head]
+    copying = copying_scores(model).copying[1, 2]
+    assert copying == pytest.approx(values.real.sum() / np.abs(values).sum(), abs=1e-9)
+
+
+def test_own_logit_and_rank_by_hand():
+    model = random_model(torch.float64)
+    found = copying_scores(model)
+    ov = ov_circuit(model, 0, 3).AB.detach().numpy()
+    own = np.diag(ov) - ov.mean(1)
+    rank = [(row > row[i]).sum() / (len(row) - 1) for i, row in enumerate(ov)]
+    assert found.own_logit[0, 3] == pytest.approx(own.mean())
+    assert found.own_rank[0, 3] == pytest.approx(np.mean(rank))
+    frame = found.to_frame()
+    assert list(frame.columns) == ["layer", "head", "copying", "own_logit", "own_rank"]
+
+
+def test_a_copying_head_copies_and_a_gain_scales_the_qk_circuit():
+    model = truth.induction()
+    found = copying_scores(model)
+    assert found.copying[1, 0] == pytest.approx(1)
+    assert found.own_rank[1, 0] == 0
+    learned = random_model(torch.float64, learned_scale=True)
+    with torch.no_grad():
+        before = qk_circuit(learned, 0, 1).AB
+        learned.blocks[0].attn.gain[1] *= 3
+    torch.testing.assert_close(qk_circuit(learned, 0, 1).AB, 3 * before)
+
+
+def test_composition_scores_by_hand_and_their_null():
+    model = random_model(torch.float64)
+    table = composition_scores(model, draws=300, seed=1)
+    assert len(table) == 4 * 4 * 3
+    block = model.blocks[1]
+    centre = torch.eye(32, dtype=torch.float64) - 1 / 32
+    gain = centre @ block.ln1.w.diag()
+    W_OV = model.W_V[0, 1] @ model.W_O[0, 1]
+    Q, K, V = (gain @ w for w in (model.W_Q[1, 2], model.W_K[1, 2], model.W_V[1, 2]))
+    readers = {"Q": Q @ K.T, "K": K @ Q.T, "V": V @ model.W_O[1, 2]}
+    for letter, M in readers.items():
+        row = table.query(
+            f"sender == 'L0.H1' and receiver == 'L1.H2' and letter == '{letter}'"
+        ).iloc[0]
+        score = (W_OV @ M).norm() / W_OV.norm() / M.norm()
+        assert row["score"] == pytest.approx(float(score.detach()))
+    assert table["null"].between(0.1, 0.3).all()  # near 1/√32 = 0.177
+    assert (table["p_value"] < 0.05).mean() < 0.35  # weights with a common bias, yet random ones
+
+
+def test_composition_of_turned_weights_follows_its_null():
+    """Weights whose directions are random: p is small no more often than it says."""
+    model = HookedGPT(interp.GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=4, d_vocab=5))
+    table = composition_scores(model, draws=200)
+    assert (table["p_value"] < 0.05).mean() < 0.2
+
+
+# ---- positions or tokens ----------------------------------------------------------------------
+
+
+def test_a_head_of_positions_and_one_of_tokens():
+    """Ground truth: shuffled tokens move the first by 0, shuffled positions the second by 0."""
+    tokens = permutations(12)
+    places = score_sources(truth.back_head(1), tokens).iloc[0]
+    assert places["tokens_moved"] == pytest.approx(0, abs=1e-12)
+    assert places["positions_moved"] > 0.7
+    assert places["offset_share"] == pytest.approx(1, abs=0.02)
+    assert places["token_share"] < 0.2
+    content = score_sources(truth.duplicate_head(), tokens).iloc[0]
+    assert content["positions_moved"] == pytest.approx(0, abs=1e-12)
+    assert content["tokens_moved"] > 0.3
+    assert content["token_share"] == pytest.approx(1, abs=0.2)
+    idle = score_sources(truth.back_head(1), tokens).iloc[1]
+    assert (idle[["offset_share", "token_share", "tokens_moved", "positions_moved"]] == 0).all()
+
+
+def test_divergence_of_disjoint_attention_is_one_bit():
+    """Two-token sequences whose order is turned: the head looks at other keys altogether."""
+    model = truth.back_head(1)
+    with torch.no_grad():  # look at the token 0, wherever it is
+        attn = model.blocks[0].attn
+        attn.W_Q.zero_()
+        attn.W_K.zero_()
+        for i in range(8):
+            attn.W_Q[0, :, 0] += 40 * attn.attn_scale * model.W_E[i]
+        attn.W_K[0, :, 0] = model.W_E[0]
+    tokens = torch.tensor([[0, 1]] * 40)
+    moved = score_sources(model, tokens).iloc[0]["tokens_moved"]
+    order = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0)).argsort(1)
+    assert moved == pytest.approx(float((order[:, 0] == 1).double().mean()), abs=1e-9)
+
+
+def test_a_model_without_positions_says_nan():
+    table = score_sources(random_model(positional=False), "abcab")
+    assert table["positions_moved"].isna().all()
+    assert (table["tokens_moved"] >= 0).all()
+
+
+# ---- paths ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "letter"),
+    [(truth.induction(), "k"), (truth.induction(route="q"), "q"), (truth.two_hops(), "v")],
+    ids=["k", "q", "v"],
+)
+def test_the_path_map_names_the_right_letter(model, letter):
+    """Ground truth: one way from L0.H0 to the second layer; all other paths carry exactly 0."""
+    tokens = permutations(10)
+    if letter == "v":  # predicts the token two back: give it such text
+        tokens = permutations(10)[:, :2].repeat(1, 8)
+    where = torch.zeros_like(tokens, dtype=torch.bool)
+    where[:, 8:15] = True
+    found = path_effects(model, tokens, where=where)
+    for sender in ("L0.H0", "L0.H1"):
+        for other in "qkv":
+            effect = found.of(sender, f"L1.{other}")
+            if (sender, other) == ("L0.H0", letter):
+                assert abs(effect) > 0.1
+            else:
+                assert effect == pytest.approx(0, abs=1e-9), (sender, other)
+
+
+@pytest.mark.parametrize("variant", [{}, {"d_mlp": 0}, {"qkv_bias": True}], ids=variant_id)
+def test_path_effects_are_those_of_the_intervention(variant):
+    model = random_model(torch.float64, **variant)
+    tokens, reference = random_tokens(model, 3, 7), random_tokens(model, 6, 7, seed=5)
+    found = path_effects(
+        model, tokens, reference=reference, receivers=["L1.q", "L1.H2.v", "L1.mlp", "logits"]
+        if "d_mlp" not in variant else ["L1.q", "L1.H2.v", "logits"],
+    )  # fmt: skip
+    clean = model(tokens, "loss", loss_per_token=True).mean(1)
+    for receiver in found.receivers:
+        with interp.intervene(model, f"mean L0.H3 into {receiver}", reference=reference):
+            cut = model(tokens, "loss", loss_per_token=True).mean(1)
+        s, r = found.senders.index("L0.H3"), found.receivers.index(receiver)
+        np.testing.assert_allclose(found.values[s, r], (cut - clean).detach(), atol=1e-12)
+
+
+def test_means_are_over_the_other_sequences_and_only_counted_positions_count():
+    model = random_model(torch.float64)
+    tokens = random_tokens(model, 3, 7)
+    where = torch.zeros_like(tokens, dtype=torch.bool)
+    where[:, 4] = True
+    found = path_effects(model, tokens, senders=["L0.H1"], receivers=["L1.k"], where=where)
+    for b in range(3):
+        others = tokens[[i for i in range(3) if i != b]]
+        with interp.intervene(model, "mean L0.H1 into L1.k", reference=others):
+            cut = model(tokens[b : b + 1], "loss", loss_per_token=True)[0, 4]
+        clean = model(tokens[b : b + 1], "loss", loss_per_token=True)[0, 4]
+        assert found.values[0, 0, b] == pytest.approx(float((cut - clean).detach()), abs=1e-12)
+
+
+def test_path_effects_to_table_disk_and_figure(tmp_path):
+    model = random_model(n_layers=3)
+    found = path_effects(model, random_tokens(model, 6, 7))
+    frame = found.to_frame()
+    assert len(frame) == 8 * 6 - 4 * 3  # layer 1's heads are not read by layer 1
+    assert (frame["low"] <= frame["effect"]).all()
+    found.save(tmp_path / "p.json")
+    np.testing.assert_array_equal(Result.load(tmp_path / "p.json").values, found.values)
+    ((figure, caption),) = figures.figures_of(found).values()
+    assert "n = 6 sequences" in caption
+    np.testing.assert_allclose(figure.axes[0].images[0].get_array(), found.values.mean(-1))
+
+
+def test_what_makes_no_path_is_refused():
+    model = random_model()
+    tokens = random_tokens(model)
+    with pytest.raises(ConfigError, match="one layer of them"):
+        path_effects(random_model(n_layers=1), "abcab")
+    with pytest.raises(ConfigError, match=r"L0\.mlp is not one"):
+        path_effects(model, tokens, senders=["L0.mlp"])
+    with pytest.raises(TokenError, match="no others to take means over"):
+        path_effects(model, tokens[:1])
+    with pytest.raises(TokenError, match="where has shape"):
+        path_effects(model, tokens, where=torch.ones(1, 2, dtype=torch.bool))
+    with pytest.raises(TokenError, match="without a position"):
+        path_effects(model, tokens, where=torch.zeros_like(tokens, dtype=torch.bool))
+    with model.hooks([("hook_embed", lambda x, hook: x)]), pytest.raises(HookError, match="twice"):
+        path_effects(model, tokens)
+    for wrong in (qk_circuit, ov_circuit):
+        with pytest.raises(ConfigError):
+            wrong(model, 0, 9)
+    with pytest.raises(ConfigError, match="no bilinear form"):
+        qk_circuit(random_model(qk_norm=True), 0, 0)
+    with pytest.raises(TokenError, match="two tokens"):
+        score_sources(model, "a")

@@ -1,0 +1,175 @@
+"""Names for heads: given to planted circuits, withheld from chance; every step by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from conftest import random_model, random_tokens
+
+import interp
+from interp import CacheError, ConfigError, GPTConfig, HookedGPT, Result, TokenError
+from interp.analysis import ground_truth_heads as truth
+from interp.analysis.heads import head_scores
+from interp.analysis.labels import _value_and_null, ablation_losses, label_heads
+from interp.cli import main
+from interp.report import figures
+
+
+def permutations(n, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.stack([torch.randperm(8, generator=generator) for _ in range(n)]).repeat(1, 2)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    model = truth.induction()
+    return model, head_scores(model, permutations(40), untrained=4)
+
+
+def test_planted_heads_get_their_names_and_idle_ones_none(planted):
+    model, scores = planted
+    found = label_heads(model, scores)
+    assert found.of(1, 0) == ["induction"]
+    assert "previous" in found.of(0, 0)
+    assert found.of(0, 1) == found.of(1, 1) == []
+    row = found.to_frame().query("layer == 1 and label == 'induction'").iloc[0]
+    assert row["behaviour"] == "repeats"
+    assert row["effect"] > 1
+    assert row["score"] == pytest.approx(7.5 / 8)
+
+
+def test_ablation_losses_are_those_of_the_intervention():
+    model = random_model(torch.float64)
+    tokens = random_tokens(model, 18, 7)
+    loss, effect = ablation_losses(model, tokens, [(0, 1), (1, 3)])
+    clean = model(tokens, "loss", loss_per_token=True)
+    np.testing.assert_allclose(loss, clean.detach(), atol=1e-12)
+    for i, head in enumerate(("L0.H1", "L1.H3")):
+        for b in (0, 17):
+            others = tokens[[j for j in range(18) if j != b]]
+            with interp.intervene(model, f"mean {head}", reference=others):
+                cut = model(tokens[b : b + 1], "loss", loss_per_token=True)
+            np.testing.assert_allclose(effect[i, b], (cut[0] - clean[b]).detach(), atol=1e-12)
+
+
+def test_the_highest_null_is_taken(planted):
+    _, scores = planted
+    second = np.arange(40) % 2 == 1
+    i = scores.scores.index("induction")
+    value, null = _value_and_null(scores, i, second)
+    use = scores.usable(i) & second
+    np.testing.assert_allclose(value, scores.values[i][..., use])
+    means = np.stack([
+        scores.uniform[i][..., use].mean(-1), np.nanmean(scores.permuted[i][..., use], -1),
+        np.broadcast_to(scores.untrained[i].mean(-1, keepdims=True), (2, 2)),
+    ])  # fmt: skip
+    np.testing.assert_allclose(null.mean(-1), means.max(0), rtol=1e-5)
+
+
+def test_attention_that_does_nothing_gets_no_name(planted):
+    """The same circuit, its last head unread: seen, and not caused."""
+    model = truth.induction()
+    with torch.no_grad():
+        model.unembed.W_U.zero_()
+    scores = head_scores(model, permutations(40), untrained=4)
+    found = label_heads(model, scores)
+    assert len(found.labels) > 0
+    assert not found.confirmed.any()
+
+
+def test_a_score_that_does_not_return_on_the_second_half_is_not_confirmed(planted):
+    model, scores = planted
+    values = scores.values.copy()
+    i = scores.scores.index("induction")
+    values[i, 1, 0, 1::2] = scores.uniform[i, 1, 0, 1::2]
+    found = label_heads(model, dataclasses.replace(scores, values=values))
+    row = found.to_frame().query("layer == 1 and `head` == 0 and label == 'induction'").iloc[0]
+    assert not row["confirmed"]
+    assert "induction" not in found.of(1, 0)
+
+
+def test_untrained_models_get_no_names():
+    false = 0
+    for seed in range(6):
+        cfg = GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=24, d_vocab=12, init_std=0.2)
+        model = HookedGPT(cfg, seed=100 + seed).eval()
+        generator = torch.Generator().manual_seed(seed)
+        tokens = torch.randint(12, (24, 24), generator=generator)
+        false += bool(label_heads(model, head_scores(model, tokens, untrained=8)).confirmed.any())
+    assert false == 0
+
+
+def test_table_disk_and_figure(planted, tmp_path):
+    model, scores = planted
+    found = label_heads(model, scores)
+    frame = found.to_frame()
+    promised = {
+        "layer",
+        "head",
+        "label",
+        "score",
+        "effect",
+        "effect_low",
+        "effect_high",
+        "confirmed",
+    }
+    assert promised <= set(frame.columns)
+    found.save(tmp_path / "l.json")
+    assert Result.load(tmp_path / "l.json").to_frame().equals(frame)
+    ((figure, caption),) = figures.figures_of(found).values()
+    assert "n = 40 sequences" in caption
+    names = [t.get_text() for t in figure.axes[0].get_yticklabels()]
+    assert "L1.H0  induction" in names
+
+
+def test_nothing_seen_is_a_normal_answer(tmp_path):
+    model = random_model(init_std=0.02)
+    model = HookedGPT(model.config, model.tokenizer, seed=3).eval()
+    found = label_heads(model, head_scores(model, random_tokens(model, 12, 9), untrained=3))
+    assert len(found.labels) == 0
+    assert found.to_frame().empty
+    found.save(tmp_path / "l.json")
+    assert len(Result.load(tmp_path / "l.json").labels) == 0
+    figures.figures_of(found)
+
+
+def test_same_seed_same_answer(planted):
+    model, scores = planted
+    one, two = (label_heads(model, scores, seed=4).to_frame() for _ in range(2))
+    assert one.equals(two)
+
+
+def test_what_makes_no_sense_is_refused(planted):
+    model, scores = planted
+    with pytest.raises(CacheError, match="another model"):
+        label_heads(truth.two_hops(), scores)
+    with pytest.raises(ConfigError, match=r"level = 1\.5"):
+        label_heads(model, scores, level=1.5)
+    few = head_scores(model, permutations(4), untrained=2)
+    with pytest.raises(TokenError, match="at least 10 sequences"):
+        label_heads(model, few)
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    model = random_model()
+    model.save_pretrained(tmp_path / "m")
+    (tmp_path / "t.txt").write_text("abcdefg" * 80)
+
+    def status_of(*command):
+        monkeypatch.setattr("sys.argv", ["interp", *map(str, command)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        return stopped.value.code
+
+    asked = ("heads", tmp_path / "m", "--text", tmp_path / "t.txt", "--untrained", 2)
+    assert status_of(*asked, "--csv", tmp_path / "h.csv") == 0
+    assert "of 8 heads have a confirmed label" in capsys.readouterr().out
+    assert (tmp_path / "h.csv").is_file()
+    assert status_of(*asked, "--head", "L1.H2") == 0
+    assert capsys.readouterr().out.startswith("L1.H2: ")
+    assert status_of(*asked, "--head", "L7.H2") == 2
+    assert status_of(*asked, "--sequences", 3) == 2
+    assert "at least 10 sequences" in capsys.readouterr().err
