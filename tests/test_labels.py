@@ -18,15 +18,15 @@ from interp.cli import main
 from interp.report import figures
 
 
-def permutations(n, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.stack([torch.randperm(8, generator=generator) for _ in range(n)]).repeat(1, 2)
+def repeats(n, seed=0):
+    """Random periods: with one for all, the key after the copy is always as far back."""
+    return interp.repeated_sequences(8, n, 16, (4, 8), np.random.default_rng(seed))[0]
 
 
 @pytest.fixture(scope="module")
 def planted():
     model = truth.induction()
-    return model, head_scores(model, permutations(40), untrained=4)
+    return model, head_scores(model, repeats(40), untrained=4)
 
 
 def test_planted_heads_get_their_names_and_idle_ones_none(planted):
@@ -38,7 +38,7 @@ def test_planted_heads_get_their_names_and_idle_ones_none(planted):
     row = found.to_frame().query("layer == 1 and label == 'induction'").iloc[0]
     assert row["behaviour"] == "repeats"
     assert row["effect"] > 1
-    assert row["score"] == pytest.approx(7.5 / 8)
+    assert row["score"] > 0.8
 
 
 def test_ablation_losses_are_those_of_the_intervention():
@@ -74,7 +74,7 @@ def test_attention_that_does_nothing_gets_no_name(planted):
     model = truth.induction()
     with torch.no_grad():
         model.unembed.W_U.zero_()
-    scores = head_scores(model, permutations(40), untrained=4)
+    scores = head_scores(model, repeats(40), untrained=4)
     found = label_heads(model, scores)
     assert len(found.labels) > 0
     assert not found.confirmed.any()
@@ -148,7 +148,7 @@ def test_what_makes_no_sense_is_refused(planted):
         label_heads(truth.two_hops(), scores)
     with pytest.raises(ConfigError, match=r"level = 1\.5"):
         label_heads(model, scores, level=1.5)
-    few = head_scores(model, permutations(4), untrained=2)
+    few = head_scores(model, repeats(4), untrained=2)
     with pytest.raises(TokenError, match="at least 10 sequences"):
         label_heads(model, few)
 

@@ -95,7 +95,8 @@ def test_text_on_its_background_has_contrast_enough(browser: Any, page: Path) ->
       const [a, b] = [light(ink), light(paper)].sort((x, y) => y - x);
       return (a + 0.05) / (b + 0.05);
     })"""
-    pairs = [["--ink", "--paper"], ["--soft", "--paper"], ["--link", "--paper"], ["--ink", "--panel"],
+    pairs = [["--ink", "--paper"], ["--soft", "--paper"], ["--link", "--paper"],
+             ["--ink", "--panel"],
              ["--link", "--panel"], ["--ink", "--chip"], ["--soft", "--panel"]]  # fmt: skip
     for scheme in ("light", "dark"):
         one = Tab(browser, page, color_scheme=scheme)

@@ -79,6 +79,16 @@ def _read(norm: torch.nn.Module, x: Float[Tensor, "row d_model"]) -> Float[Tenso
     return (x - x.mean(-1, keepdim=True)) * norm.w if isinstance(norm, LayerNorm) else x
 
 
+def _readers(
+    norm: torch.nn.Module, W: Float[Tensor, "d_model d_head"]
+) -> Float[Tensor, "d_model d_head"]:
+    """What W makes of the stream before its LayerNorm, whose scale is left out."""
+    if not isinstance(norm, LayerNorm):
+        return W
+    scaled = W * norm.w[:, None]
+    return scaled - scaled.mean(0, keepdim=True)
+
+
 def _check_head(model: HookedGPT, layer: int, head: int) -> None:
     component(model.config, f"L{layer}.H{head}")
 
@@ -167,7 +177,7 @@ def composition_scores(model: HookedGPT, *, draws: int = DRAWS, seed: int = 0) -
         attn = block.attn
         for head in range(model.config.n_heads):
             W_Q, W_K, W_V = (
-                to_numpy(_read(block.ln1, W[head].T).T).astype(np.float64)
+                to_numpy(_readers(block.ln1, W[head])).astype(np.float64)
                 for W in (attn.W_Q, attn.W_K, attn.W_V)
             )
             W_O = to_numpy(attn.W_O[head]).astype(np.float64)

@@ -460,6 +460,7 @@ def head_scores(
         n = use.sum(-1)[:, None, None]
         nulls.append(np.where(n > 0, masked / np.maximum(n, 1), np.nan))
     null = np.concatenate(nulls, -1) if nulls else np.zeros((*own.values.shape[:2], 0))
+    own.permuted[[is_positional(name) for name in own.names]] = np.nan
     present = np.isfinite(own.values).any((1, 2, 3))
     return HeadScores(
         scores=tuple(name for name, here in zip(own.names, present, strict=True) if here),

@@ -351,7 +351,7 @@ def _mean(effect: np.ndarray, mask: np.ndarray) -> np.ndarray:
 @torch.no_grad()
 def ablation_losses(
     model: HookedGPT, ids: Int[Tensor, "batch pos"], heads: list[tuple[int, int]]
-) -> tuple[Float[np.ndarray, "batch pos"], Float[np.ndarray, "head batch pos"]]:
+) -> tuple[Float[np.ndarray, "batch asked"], Float[np.ndarray, "head batch asked"]]:
     """Returns each next token's loss, and how much replacing each head by its mean adds to it.
 
     The mean is over the other sequences, at the same position. The last position is left out.
