@@ -133,28 +133,22 @@ def verdict(
         "few explode.",
     ]
     for arm, what in (
-        ("unscaled", "Training without the scale"),
-        ("matched", "The same with W_Q and W_K started d^(−¼) smaller, the scaled model's function "
-                    "at the start,"),
-    ):  # fmt: skip
+        ("unscaled", "Trained without the scale, the loss differs from that of “sqrt”"),
+        ("matched", "With W_Q and W_K started d^(−¼) smaller, so as the same function, it differs"),
+    ):
         if (arm, large) in s.index and "against_sqrt" in s:
             clauses = [_against(s.loc[(arm, d)], d) for d in sorted({small, large})]
-            parts.append(f"{what} costs, against “sqrt” with each at its best learning rate, "
-                         + " and ".join(clauses) + ".")  # fmt: skip
-    if ("unscaled", large) in s.index:
-        row = s.loc[("unscaled", large)]
-        parts.append(
-            f"A trained model can undo a constant: unscaled at d_k = {large}, the deviation of the "
-            f"scores goes from {row['deviation_first']:.2f} to {row['deviation_last']:.2f} and the "
-            f"entropy from {row['entropy_first']:.2f} to {row['entropy_last']:.2f}."
-        )
+            parts.append(f"{what} by {' and '.join(clauses)}, each at its best learning rate.")
+    for arm in ("inverse", "unscaled"):
+        if (arm, large) in s.index and "against_sqrt" in s:
+            parts.append(_undone(arm, s.loc[(arm, large)], s.loc[("sqrt", large)], large))
     best = post.loc[post["loss"].idxmin()]
     own = post[post["multiplier"] == 1].iloc[0]
     gone = post.iloc[(post["multiplier"] - post["multiplier"].max()).abs().argmin()]
     parts.append(
         f"In the trained model the scale is calibrated, no more: its loss, {own['loss']:.3f} nats "
         f"as it is, is least at ×{best['multiplier']:g}; it is {post.iloc[0]['loss']:.2f} with "
-        f"uniform attention, and {gone['loss']:.2f} with scores times {gone['multiplier']:g}."
+        f"uniform attention, and {gone['loss']:.2f} with scores times {gone['multiplier']:.3g}."
     )
     return " ".join(parts)
 
@@ -162,7 +156,20 @@ def verdict(
 def _against(row: pd.Series, d: int) -> str:
     low, high = row["against_sqrt_low"], row["against_sqrt_high"]
     found = f"{row['against_sqrt']:+.3f} nats [{low:+.3f}, {high:+.3f}] at d_k = {d}"
-    return found if low > 0 or high < 0 else f"nothing that can be told from zero ({found})"
+    return found if low > 0 or high < 0 else f"{found} (not to be told from zero)"
+
+
+def _undone(arm: str, row: pd.Series, sqrt: pd.Series, d: int) -> str:
+    """Did training undo the constant: did the deviation move towards that of "sqrt"?"""
+    name = "too small a constant, 1/d_k," if arm == "inverse" else "the missing scale"
+    first, last, there = (
+        row["deviation_first"], row["deviation_last"], sqrt["deviation_last"],
+    )  # fmt: skip
+    nearer = abs(np.log(last / there)) < abs(np.log(first / there))
+    return (
+        f"Training {'undoes' if nearer else 'does not undo'} {name} at d_k = {d}: the deviation of "
+        f"the scores goes from {first:.2g} to {last:.2g}, that of “sqrt” to {there:.2g}."
+    )
 
 
 # %% Start to finish.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import random_model
 
@@ -12,7 +13,7 @@ import interp
 from interp.cli import main
 from interp.cli.reporting import SECTIONS
 
-TEXT = "abcdefgabacadaeafag" * 60
+TEXT = "".join(np.random.default_rng(0).choice(list("abcdefg"), 1200))
 
 
 @pytest.fixture

@@ -129,10 +129,7 @@ def copying_scores(model: HookedGPT) -> CopyingScores:
     out = np.zeros((3, *shape))
     for layer, head in np.ndindex(shape):
         ov = ov_circuit(model, layer, head)
-        small = to_numpy(ov.B @ ov.A).astype(np.float64)  # the same eigenvalues, [d_head d_head]
-        values = np.linalg.eigvals(small)
-        total = np.abs(values).sum()
-        out[0, layer, head] = values.real.sum() / total if total > 0 else 0.0
+        out[0, layer, head] = copying_of(ov)
         own, rank = [], []
         for start in range(0, model.config.d_vocab, 1024):  # never all rows at once
             rows = ov.A[start : start + 1024] @ ov.B
@@ -146,6 +143,14 @@ def copying_scores(model: HookedGPT) -> CopyingScores:
     return CopyingScores(
         copying=out[0], own_logit=out[1], own_rank=out[2], provenance=Provenance.of(model, none)
     )
+
+
+def copying_of(ov: FactoredMatrix) -> float:
+    """Returns Σ Re λ / Σ |λ| of an OV circuit; 0 for one that writes nothing."""
+    small = to_numpy(ov.B @ ov.A).astype(np.float64)  # the same eigenvalues, [d_head d_head]
+    values = np.linalg.eigvals(small)
+    total = np.abs(values).sum()
+    return float(values.real.sum() / total) if total > 0 else 0.0
 
 
 @torch.no_grad()

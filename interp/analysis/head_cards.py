@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp.analysis.circuits import copying_scores, ov_circuit
+from interp.analysis.circuits import copying_of, ov_circuit
 from interp.analysis.components import component
 from interp.analysis.heads import HeadScores
 from interp.analysis.labels import HeadLabels
@@ -127,7 +127,7 @@ def head_card(
         labels=tuple(labels.of(layer, index)) if labels is not None else (),
         evidence=tuple(rows),
         scores=tuple(furthest[["score", "value", "low", "high", "null"]].to_dict("records")),
-        copying=float(copying_scores(model).copying[layer, index]),
+        copying=copying_of(ov),
         examples=_examples(model, layer, index, scores.tokens),
         writes=tuple(_write(ov.A[int(t)] @ ov.B, int(t)) for t in strongest),
         characters=None if model.tokenizer is None else model.tokenizer.characters,

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -359,6 +360,10 @@ class HeadScores(Result):
         """Returns layer, head, score, value, low, high (95 %, over sequences), null (uniform),
         null_permuted, null_untrained (mean), p_value, q_value, n (sequences), queries.
         """
+        return self._frame.copy()
+
+    @cached_property
+    def _frame(self) -> pd.DataFrame:
         p = self.p_values()
         q = benjamini_hochberg(p)
         tables = []

@@ -55,6 +55,7 @@ NATS = 0.01
 TIMES = 2.0  # the control, at least so many times smaller
 CONFIRMING = 64  # sequences, at most, on which effects are measured
 REPEATS = 64  # random repeating sequences
+TOGETHER = 64  # changed sequences in one run
 QUERIES = 8  # random queries a sequence, whose keys are replaced
 UNLABELLED = (*ROW_SCORES, "local-4")
 REPEATING = ("induction", "duplicate")
@@ -315,29 +316,40 @@ class _Behaviours:
             del masks
             count = keys.sum(-1)
             eligible = (count > 0) & (count < np.arange(1, n + 1))
-            for b, row in enumerate(eligible[:, : n - 1]):
-                chosen = rng.permutation(np.flatnonzero(row))[:QUERIES]
-                if len(chosen):
-                    rise[start + b, chosen] = self._rise(start + b, chosen, keys[b, chosen], rng)
+            queries = [
+                (b, int(t))
+                for b, row in enumerate(eligible[:, : n - 1])
+                for t in rng.permutation(np.flatnonzero(row))[:QUERIES]
+            ]
+            if queries:
+                of, at = np.array(queries).T
+                rise[start + of, at] = self._rise(start + of, at, keys[of, at], rng)
         middle = np.nanmedian(rise) if np.isfinite(rise).any() else 0.0
         most, least = rise > middle, rise <= middle
         return {h: (_mean(self.effect[i], most), _mean(self.effect[i], least))
                 for i, h in enumerate(self.heads)}  # fmt: skip
 
     def _rise(
-        self, b: int, at: np.ndarray, keys: np.ndarray, rng: np.random.Generator
+        self, of: np.ndarray, at: np.ndarray, keys: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:
-        """How much the loss at queries `at` of a sequence rises when their keys' tokens change."""
-        row = self.ids[b].cpu().numpy()
-        given = np.repeat(row[None], len(at), 0)
-        drawn = rng.choice(row, size=given.shape)
+        """How much the loss at queries `at` of sequences `of` rises when their keys' tokens change.
+
+        The new tokens are drawn from the same sequence.
+        """
+        given = self.ids[torch.from_numpy(of).to(self.ids.device)].cpu().numpy()
+        places = rng.integers(given.shape[1], size=given.shape)
+        drawn = np.take_along_axis(given, places, axis=1)
         changed = torch.from_numpy(np.where(keys, drawn, given)).to(self.ids.device)
-        logits = self.model(changed)
-        rows = torch.arange(len(at), device=logits.device)
-        targets = torch.from_numpy(row[at + 1]).to(logits.device)
-        places = torch.from_numpy(at).to(logits.device)
-        loss = -logits[rows, places].log_softmax(-1).gather(-1, targets[:, None])[:, 0]
-        rise: np.ndarray = to_numpy(loss) - self.loss[b, at]
+        targets = torch.from_numpy(given[np.arange(len(at)), at + 1]).to(self.ids.device)
+        out = []
+        for piece in range(0, len(at), TOGETHER):
+            some = slice(piece, piece + TOGETHER)
+            logits = self.model(changed[some])
+            rows = torch.arange(len(logits), device=logits.device)
+            query = torch.from_numpy(at[some]).to(logits.device)
+            log_p = logits[rows, query].log_softmax(-1)
+            out.append(-to_numpy(log_p.gather(-1, targets[some, None])[:, 0]))
+        rise: np.ndarray = np.concatenate(out) - self.loss[of, at]
         return rise
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SECTIONS = ("text", "heads", "effects", "scaling", "training", "checks")
 HEADS_FROM, EFFECTS_FROM, SCALING_FROM = 64, 32, 16  # sequences of the model's own text
-SAMPLE = 400  # characters
+SAMPLE = 250  # characters
 
 
 @app.command(epilog='Example: interp report models/shakespeare-char --prompt "O Romeo, Romeo!"')
@@ -277,7 +277,7 @@ def _of_heads(
 def _effects(gpt: HookedGPT, tokens: torch.Tensor, kept: _Kept, seed: int) -> list[Result]:
     from interp.analysis.effects import component_effects
 
-    few = tokens[:EFFECTS_FROM]
+    few = tokens[:EFFECTS_FROM]  # each gets the mean over the others
     return [
         kept.result(
             "effects", few,

@@ -147,7 +147,7 @@ def write_report(
                 " Dashed: counts of the characters before, up to order "
                 f"{max(yardsticks.orders)} (add-{yardsticks.constant:g})."
             )
-        figure_of("loss", figures.loss_curve(history), captions["training"], folder)
+        figures.save_figure(figures.loss_curve(history), folder / "figures" / "loss")
         written |= _files_of("loss", folder)
     _remove_stale(folder, written)
     embedded = document | {
@@ -290,23 +290,28 @@ def _results(
         if not isinstance(result, LONG):
             tables[view if first and view else name] = frame
         for figure_name, (figure, caption) in _drawn(result).items():
-            shown = figure_of(figure_name + suffix, figure, caption, folder, name)
             written |= _files_of(figure_name + suffix, folder)
-            if first and view is not None:
-                captions.setdefault(view, caption)
-            elif kind in HEADINGS:
+            if kind in HEADINGS and not first:
+                shown = figure_of(figure_name + suffix, figure, caption, folder, name)
                 id, heading = HEADINGS[kind]
                 sections.setdefault(id, _Section(id, heading)).figures.append(shown)
+                continue
+            figures.save_figure(figure, folder / "figures" / (figure_name + suffix))
+            if first and view is not None:
+                captions.setdefault(view, caption)
         if first and view is not None:
             captions.setdefault(view, "")
     return captions, list(sections.values()), tables
 
 
 def _drawn(result: Result) -> dict[str, tuple[Figure, str]]:
-    """The figures of a result; none of a kind that is a table only."""
-    if isinstance(result, ModelChecks | CopyingScores | Predictions):
+    """The figures of a result; none of a kind that is a table only, nor of what the page draws for
+    any position and head: bars at one position, thousands of rows by source."""
+    by_source = isinstance(result, LogitAttribution) and result.by == "source"
+    if by_source or isinstance(result, ModelChecks | CopyingScores | Predictions):
         return {}
-    return figures.figures_of(result)
+    drawn = figures.figures_of(result).items()
+    return {name: pair for name, pair in drawn if not name.endswith("-at-one-position")}
 
 
 def _suffix(name: str, used: dict[str, int]) -> str:

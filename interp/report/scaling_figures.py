@@ -124,9 +124,9 @@ def sweep_gradients(result: ScalingSweep, weight: str = "W_Q") -> Figure:
             few = at[:: max(1, len(at) // 5)]
             axes.set_xticks(few, [str(result.steps[i]) for i in few], fontsize=7)
             axes.set_title(f"d_head = {result.d_heads[d]}", loc="left")
+            axes.set_xlabel("step (log-spaced)")
             axes.grid(axis="y", alpha=0.25)
         panels[0].set_ylabel(f"|entry of ∂L/∂{weight}| (nats per unit)")
-        figure.supxlabel("step (log-spaced)", fontsize=9)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center",
                       ncols=len(arms), frameon=False, fontsize=7.5)  # fmt: skip
         return figure
@@ -153,9 +153,9 @@ def sweep_losses(result: ScalingSweep) -> Figure:
             axes.set_xticks(rates, [f"{rate:g}" for rate in rates], fontsize=7)
             axes.minorticks_off()
             axes.set_title(f"d_head = {result.d_heads[d]}", loc="left")
+            axes.set_xlabel("peak learning rate")
             axes.grid(axis="y", alpha=0.25)
         panels[0].set_ylabel("validation loss (nats per character)")
-        figure.supxlabel("peak learning rate", fontsize=9)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center",
                       ncols=len(result.arms), frameon=False, fontsize=7.5)  # fmt: skip
         return figure
