@@ -249,8 +249,9 @@ def test_findings_follow_their_rules() -> None:
     assert [one.section for one in found] == ["training", "effects", "heads"]
     assert found[0].text.startswith("It predicts worse than counting single characters")
     table = effects.to_frame()
+    table = table[~table["component"].isin(["embed", "pos_embed"])]
     most = table.loc[table["total"].abs().idxmax()]
-    assert f"Removing {most['component']} costs most: {most['total']:.2f} nats" in found[1].text
+    assert f"removing {most['component']} costs most: {most['total']:.2f} nats" in found[1].text
     assert findings([], []) == []
 
 

@@ -158,9 +158,9 @@ def test_attention_colours_the_text_with_exact_values_on_hover(browser: Any, pag
         tip = one.tab.locator(".ch").nth(key).get_attribute("title")
         assert f"weight of {patterns.patterns[1, 0, 9, key]:.4f}"[:-1] in tip
     assert one.tab.locator(".ch").nth(10).get_attribute("title") == "position 10"
-    box = one.tab.locator("#view-head canvas").bounding_box()
-    cell = box["width"] / len(patterns.tokens)
-    one.tab.mouse.move(box["x"] + 2.5 * cell, box["y"] + 7.5 * cell)
+    canvas = one.tab.locator("#view-head canvas")
+    cell = canvas.bounding_box()["width"] / len(patterns.tokens)
+    canvas.hover(position={"x": 2.5 * cell, "y": 7.5 * cell})
     said = one.tab.locator("#view-head .readout").text_content()
     assert "query 7 " in said
     assert f"weight of {patterns.patterns[1, 0, 7, 2]:.4f}"[:-1] in said

@@ -3,8 +3,8 @@
 In this order, the first three that there are results for:
 
 1. its loss between the count models of two orders;
-2. the part whose removal costs most, and how many parts matter more than they show: a total effect
-   above twice the direct one, its interval above zero;
+2. the part whose removal costs most, the embeddings aside, and how many parts matter more than
+   they show: a total effect above twice the direct one, its interval above zero;
 3. how many heads have a name that survived intervention, and the one with the largest effect;
 4. the multiplier of the attention scores at which its loss is least.
 """
@@ -86,14 +86,17 @@ def _against_counts(loss: float, yardsticks: NGramLosses) -> Finding:
 def _effects(result: ComponentEffects) -> Finding:
     table = result.to_frame()
     unit = "nats" if result.scalar in ("log_prob", "loss", "kl") else "logits"
-    most = table.loc[table["total"].abs().idxmax()]
+    parts = table[~table["component"].isin(("embed", "pos_embed"))]
+    parts = table if parts.empty else parts
+    most = parts.loc[parts["total"].abs().idxmax()]
     above = table["total"] > 2 * table["direct"].clip(lower=0)
     hidden = int((above & (table["total_low"] > 0)).sum())
     name = most["component"]
     text = (
-        f"Removing {name} costs most: {most['total']:.2f} {unit} [{most['total_low']:.2f}, "
-        f"{most['total_high']:.2f}], of which it wrote {most['direct']:.2f} itself. {hidden} of "
-        f"{len(table)} parts matter more than twice as much as they show directly."
+        f"Of its blocks' parts, removing {name} costs most: {most['total']:.2f} {unit} "
+        f"[{most['total_low']:.2f}, {most['total_high']:.2f}], of which it wrote "
+        f"{most['direct']:.2f} itself. {hidden} of {len(table)} parts matter more than twice as "
+        "much as they show directly."
     )
     return Finding(text, "effects", f"head={name}" if ".H" in name else "")
 

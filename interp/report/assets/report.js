@@ -73,7 +73,7 @@
     return stops[i].map((low, k) => Math.round(low + (stops[i + 1][k] - low) * (at - i)));
   }
   const weightColour = (w) => ramp(CIVIDIS, Math.sqrt(w));
-  const signedColour = (v, limit) => ramp(PUOR, 0.5 + 0.5 * v / limit);
+  const signedColour = (v, limit) => ramp(PUOR, 0.5 + 0.5 * Math.sign(v) * Math.sqrt(Math.abs(v) / limit));
   const LAYERS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8a6d00", "#555555"];
 
   // ---- the selection ---------------------------------------------------------------------------
@@ -216,8 +216,12 @@
   }
 
   // ---- lines and points --------------------------------------------------------------------------
-  // series: {name, colour, points: [[x, y]], low, high (bands), dots}. Axes are linear in what is given.
-  function plot(place, { width = 460, height = 260, series, xLabel, yLabel, xTicks, yZero, label, points = [], diagonal }) {
+  // series: {name, tag (at its end), colour, points: [[x, y]], low, high (bands)}; points: single ones. Axes are linear, or,
+  // with `root`, square roots on either side of zero.
+  function plot(place, { width = 460, height = 260, series, xLabel, yLabel, xTicks, yZero, label, points = [], diagonal, root: rooted }) {
+    const f = rooted ? (x) => Math.sign(x) * Math.sqrt(Math.abs(x)) : (x) => x, back = rooted ? (x) => Math.sign(x) * x * x : (x) => x;
+    series = series.map((s) => ({ ...s, points: s.points.map(([x, y]) => [f(x), f(y)]) }));
+    points = points.map((p) => ({ ...p, x: f(p.x), y: f(p.y), low: p.low === undefined ? p.low : f(p.low), high: p.high === undefined ? p.high : f(p.high) }));
     const margin = { left: 58, right: 12, top: 10, bottom: 42 };
     const xs = series.flatMap((s) => s.points.map((p) => p[0])).concat(points.map((p) => p.x));
     const ys = series.flatMap((s) => s.points.map((p) => p[1]).concat(s.low || [], s.high || []))
@@ -233,7 +237,9 @@
       const raw = (b - a) / 5, unit = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find((m) => m * unit >= raw) * unit;
       const out = [];
       for (let t = Math.ceil(a / step) * step; t <= b + 1e-9; t += step) out.push([t, String(Number(t.toPrecision(6)))]);
-      return out;
+      if (!rooted) return out;
+      const nice = [0, 0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16], all = [...nice.slice(1).map((v) => -v), ...nice].filter((v) => f(v) >= a && f(v) <= b);
+      return all.filter((v) => v === 0 || Math.abs(f(v)) > (b - a) / 16).map((v) => [f(v), String(v)]);
     };
     for (const [t, name] of ticks(y0, y1)) {
       root.append(svg("line", { x1: margin.left, x2: width - margin.right, y1: Y(t), y2: Y(t), class: "grid" }),
@@ -256,12 +262,22 @@
       }
       root.append(svg("path", { d: path(s.points), fill: "none", stroke: s.colour, "stroke-width": 1.6, "stroke-dasharray": s.dash || "none" }));
     }
+    const taken = points.map((p) => ({ left: X(p.x) - 4, right: X(p.x) + 4, top: Y(p.y) - 4, bottom: Y(p.y) + 4 }));
     for (const p of points) {
       const mark = svg("g", {}, svg("title", { text: p.title }));
       if (p.low !== undefined) mark.append(svg("line", { x1: X(p.x), x2: X(p.x), y1: Y(p.low), y2: Y(p.high), stroke: p.colour, "stroke-opacity": 0.6 }));
       mark.append(svg("circle", { cx: X(p.x), cy: Y(p.y), r: 4, fill: p.ring ? "none" : p.colour, stroke: p.colour, "stroke-width": 2 }));
-      if (p.name) mark.append(svg("text", { x: X(p.x) + 7, y: Y(p.y) + 4, text: p.name }));
+      if (p.name) {                            // on the side where there is room, or not at all
+        const length = 7 * p.name.length, right = X(p.x) + 7 + length < width, x = right ? X(p.x) + 7 : X(p.x) - 7, y = Y(p.y) + 4;
+        const box = { left: right ? x : x - length, right: right ? x + length : x, top: y - 10, bottom: y + 2 };
+        const free = taken.every((other) => box.left > other.right || box.right < other.left || box.top > other.bottom || box.bottom < other.top);
+        if (free) { taken.push(box); mark.append(svg("text", { x, y, "text-anchor": right ? "start" : "end", text: p.name })); }
+      }
       root.append(mark);
+    }
+    for (const s of series) if (s.tag) {
+      const [x, y] = s.points[s.points.length - 1];
+      root.append(svg("text", { x: X(x), y: Y(y) - 4, "text-anchor": "end", text: s.tag }));
     }
     const named = series.filter((s) => s.name);
     const legend = el("p", { class: "legend" }, ...named.map((s) => el("span", {}, el("i", { style: { background: s.colour } }), s.name)));
@@ -480,7 +496,7 @@
       marked: () => [part.components.indexOf(state.head) >= 0 ? part.components.indexOf(state.head) : null, state.pos] });
     drawn.paint();
     views.push(drawn.draw);
-    $("#residual-scale").textContent = `Colours run from −${limit.toFixed(2)} (purple) to +${limit.toFixed(2)} logits (orange).`;
+    $("#residual-scale").textContent = `Colours run from −${limit.toFixed(2)} (purple) to +${limit.toFixed(2)} logits (orange), on a square-root scale on either side of zero.`;
   }
 
   function lensMap() {
@@ -501,9 +517,9 @@
     if (!place || !rows.length) return;
     const found = result("ComponentEffects"), unit = ["log_prob", "loss", "kl"].includes(found.scalar) ? "nats" : "logits";
     const colour = (layer) => layer < 0 ? css("--ink") : LAYERS[layer % LAYERS.length];
-    const largest = [...rows].sort((a, b) => Math.max(Math.abs(b.total), Math.abs(b.direct)) - Math.max(Math.abs(a.total), Math.abs(a.direct))).slice(0, 7).map((r) => r.component);
+    const largest = [...rows].sort((a, b) => Math.max(Math.abs(b.total), Math.abs(b.direct)) - Math.max(Math.abs(a.total), Math.abs(a.direct))).slice(0, 14).map((r) => r.component);
     const layers = [...new Set(rows.map((r) => r.layer))].sort((a, b) => a - b);
-    plot(place, { width: 620, height: 380, diagonal: true, xLabel: `direct effect (${unit})`, yLabel: `total effect (${unit})`, label: "total effect against direct effect of each component",
+    plot(place, { width: 700, height: 460, diagonal: true, root: true, xLabel: `direct effect (${unit}, square-root scale)`, yLabel: `total effect (${unit}, square-root scale)`, label: "total effect against direct effect of each component",
       series: layers.map((layer) => ({ name: layer < 0 ? "embeddings" : `layer ${layer}`, colour: colour(layer), points: [] })),
       points: rows.map((r) => ({ x: r.direct, y: r.total, low: r.total_low, high: r.total_high, colour: colour(r.layer), ring: r.signs_disagree, name: largest.includes(r.component) ? r.component : "",
         title: `${r.component}: direct ${signed(r.direct, 4)}, total ${signed(r.total, 4)} [${signed(r.total_low, 4)}, ${signed(r.total_high, 4)}] ${unit}${r.signs_disagree ? "; signs disagree" : ""}` })) });
@@ -530,7 +546,7 @@
     const place = $("#view-training");
     if (!place || !doc.history.length) return;
     const yard = doc.yardsticks, x = doc.history.map((r) => r.step), last = x[x.length - 1];
-    const counted = yard ? yard.orders.map((order, i) => ({ name: `${order}-gram counts`, colour: css("--soft"), dash: `${1 + 2 * i} 3`, points: [[x[0], yard.losses[i]], [last, yard.losses[i]]] })) : [];
+    const counted = yard ? yard.orders.map((order, i) => ({ name: "", tag: yard.orders.some((o, j) => j < i && Math.abs(yard.losses[j] - yard.losses[i]) < 0.06) ? "" : `counts of order ${order}`, colour: css("--soft"), dash: "4 3", points: [[x[0], yard.losses[i]], [last, yard.losses[i]]] })) : [];
     plot(place, { width: 620, xLabel: "step", yLabel: "loss (nats per character)", label: "loss while training, beside count models",
       series: [{ name: "validation", colour: LAYERS[0], points: doc.history.map((r) => [r.step, r.validation_loss]) },
         { name: "training", colour: LAYERS[1], points: doc.history.map((r) => [r.step, r.train_loss]) }, ...counted] });
