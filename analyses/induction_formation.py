@@ -148,16 +148,15 @@ def main() -> None:
     two = table[table["arm"] == "two layers"]
     formed = two["change"].dropna()
     controls = table[table["arm"] != "two layers"]
-    idle = paths[
-        (paths["arm"] == "two layers") & (paths["z"] > 5) & (paths["effect"].abs() < 0.001)
-    ]
+    overlap = paths[(paths["arm"] == "two layers") & (paths["z"] > 5)]
+    idle = overlap[overlap["effect"] < FEEDS]
     lead = (
         f"{len(formed)} of {len(two)} seeds form induction heads, the loss on repeats changing at "
         f"step {formed.median():.0f} (median; from {formed.min():.0f} to {formed.max():.0f}). "
         f"Induction heads are confirmed in {int((two['confirmed'] != 'none').sum())} of them, in "
-        f"{int((controls['confirmed'] != 'none').sum())} of {len(controls)} controls. {len(idle)} "
-        "paths from the first layer have weights that overlap far beyond chance (z > 5) and carry "
-        "less than 0.001 nats: weights alone mislead."
+        f"{int((controls['confirmed'] != 'none').sum())} of {len(controls)} controls. Of "
+        f"{len(overlap)} paths whose weights overlap far beyond chance (z > 5), {len(idle)} carry "
+        f"less than {FEEDS} nats{': weights alone mislead' if len(idle) else ''}."
     )
     first = next(one for one in runs if one["row"]["arm"] == "two layers")
     ((name, (curves, caption)),) = figures.figures_of(first["formation"]).items()

@@ -321,8 +321,10 @@ def _yardsticks(folder: Path, kept: _Kept) -> NGramLosses | None:
     path = kept.path("yardsticks", corpus.sha256)
     if path.is_file():
         held = json.loads(path.read_text(encoding="utf-8"))
-        lists = {name: tuple(held.pop(name)) for name in ("orders", "losses", "n")}
-        return NGramLosses(**held, **lists)
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in held.items()
+        }
+        return NGramLosses(**values)
     encode = corpus.tokenizer().encode
     found = ngram_losses(encode(corpus.train), encode(corpus.validation), len(corpus.tokenizer()))
     files.write_text(path, json.dumps(asdict(found)) + "\n")

@@ -88,7 +88,7 @@ def _effects(result: ComponentEffects) -> Finding:
     unit = "nats" if result.scalar in ("log_prob", "loss", "kl") else "logits"
     parts = table[~table["component"].isin(("embed", "pos_embed"))]
     parts = table if parts.empty else parts
-    most = parts.loc[parts["total"].abs().idxmax()]
+    most = parts.iloc[int(parts["total"].abs().to_numpy().argmax())]
     above = table["total"] > 2 * table["direct"].clip(lower=0)
     hidden = int((above & (table["total_low"] > 0)).sum())
     name = most["component"]

@@ -90,7 +90,7 @@ def path_effects_map(result: PathEffects) -> Figure:
         for row, column in np.ndindex(values.shape):
             value = values[row, column]
             if np.isfinite(value):
-                axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7,
+                axes.text(column, row, f"{value:.2g}", ha="center", va="center", fontsize=7,
                           color="white" if abs(value) > 0.6 * limit else "black")  # fmt: skip
         axes.set_yticks(range(len(values)), result.senders, fontsize=8)
         axes.set_xticks(range(len(result.receivers)), result.receivers, fontsize=8)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -188,12 +189,15 @@ def _hash(text: str) -> str:
 
 def _table(frame: pd.DataFrame) -> dict[str, Any]:
     """Columns and rows as JSON has them; what is not known is null."""
+
+    def plain(x: Any) -> Any:
+        x = x.item() if isinstance(x, np.generic) else x
+        return None if isinstance(x, float) and not math.isfinite(x) else x
+
     rows = [
-        [None if isinstance(x, float) and not math.isfinite(x) else x for x in row]
-        for row in frame.astype(object).itertuples(index=False, name=None)
+        [plain(x) for x in row] for row in frame.astype(object).itertuples(index=False, name=None)
     ]
-    plain = [[x.item() if hasattr(x, "item") else x for x in row] for row in rows]
-    return {"columns": [str(column) for column in frame.columns], "rows": plain}
+    return {"columns": [str(column) for column in frame.columns], "rows": rows}
 
 
 def _card(card: HeadCard) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def _is_enough(length: int, n_ctx: int) -> bool:
     return train > n_ctx and length - train >= 2
 
 
-def load_corpus(source: str | None = None, path: str | Path | None = None) -> Corpus:
+def load_corpus(source: str | None = "shakespeare", path: str | Path | None = None) -> Corpus:
     """Returns the corpus of a named source or of a file.
 
     Args:
