@@ -145,7 +145,8 @@ def test_generate_is_reproducible(trained: Shell) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [c.name or c.callback.__name__ for c in app.registered_commands]
+    "command",
+    [c.name or c.callback.__name__.replace("_", "-") for c in app.registered_commands],
 )  # type: ignore[union-attr]
 def test_every_command_has_help_with_an_example(shell: Shell, command: str) -> None:
     status, out, _ = shell(command, "--help")

@@ -452,21 +452,23 @@ def page(
 def test_the_page_has_a_section_for_each_kind_of_result(page: Path) -> None:
     html = page.read_text(encoding="utf-8")
     sections = re.findall(r'<section id="([^"]+)">', html)
-    assert sections == ["passage", "attention", "contributions", "readers", "shapley", "effects",
-                        "patching", "self-test", "provenance"]  # fmt: skip
+    assert sections[:4] == ["heads", "residual", "effects", "lens"]
+    assert set(sections[4:-1]) == {"readers", "shapley", "more-effects", "patching"}
+    assert sections[-1] == "provenance"
     for id in sections:
         assert f'<a href="#{id}">' in html
     assert "weights are finite numbers" in html
-    assert html.count("<figure>") == len(list((page.parent / "figures").glob("*.png"))) == 14
+    drawn = {path.stem for path in (page.parent / "figures").glob("*.png")}
+    assert 1 < html.count("<figure>") < len(drawn)  # the others are drawn by the script
+    assert not any(name.endswith("at-one-position") for name in drawn)
     assert "n = 4 sequences × 15 positions" in html
-    for name in TABLES:
-        assert (f"tables/{name}.csv" in html) == (name != "ModelChecks")
 
 
-def test_the_page_runs_nothing_and_loads_nothing(page: Path) -> None:
+def test_the_page_runs_one_script_and_loads_nothing(page: Path) -> None:
     html = page.read_text(encoding="utf-8")
-    assert re.findall(r"<script[^>]*>", html) == ['<script type="application/json" id="results">']
-    assert "content=\"default-src 'none'; style-src 'unsafe-inline'; img-src data:\"" in html
+    assert re.findall(r"<script[^>]*>", html) == [
+        '<script type="application/json" id="results">', "<script>",
+    ]  # fmt: skip
     assert not re.search(r"\son\w+=|javascript:|https?://", html.split("<main>")[0])
 
 
@@ -498,7 +500,12 @@ def test_every_kind_of_result_is_read_back(
     for given, back in zip(results, interp.read_report(page.parent / name)["results"], strict=True):
         assert type(given) is type(back)
         for field, value in vars(given).items():
-            if isinstance(value, np.ndarray):
+            if isinstance(value, np.ndarray) and field in given.QUANTA and name == "report.html":
+                quantum = max(given.QUANTA[field], float(np.abs(value).max()) / 32767)
+                np.testing.assert_allclose(
+                    getattr(back, field), value, atol=0.51 * quantum, rtol=0, err_msg=field
+                )
+            elif isinstance(value, np.ndarray):
                 np.testing.assert_array_equal(getattr(back, field), value, err_msg=field)
             else:
                 assert getattr(back, field) == value, field

@@ -151,7 +151,7 @@ def make_report(
     seed: int = 0,
 ) -> Path:
     """Computes what is missing, writes the report and returns the page's path."""
-    from interp.report.html import write_report
+    from interp.report.html import check_free, write_report
     from interp.training.history import read_history
 
     wanted = SECTIONS if sections == "all" else tuple(sections.split(","))
@@ -162,6 +162,7 @@ def make_report(
     if passage.shape[1] < 2:
         raise TokenError("a report needs a passage of at least two characters")
     out = out or Path("reports") / folder.name
+    check_free(out, folder.name)
     more = _more_sequences(folder, gpt, text)
     kept = _Kept(out / "results", gpt, seed)
     results: list[Result] = []

@@ -123,7 +123,7 @@ def write_report(
     folder = Path(folder)
     title = folder.name if title is None else title
     _check_model(model, results)
-    _claim(folder, title)
+    check_free(folder, title)
     document = {
         "format": FORMAT,
         "title": title,
@@ -257,7 +257,12 @@ def _check_model(model: HookedGPT, results: Sequence[Result]) -> None:
             )
 
 
-def _claim(folder: Path, title: str) -> None:
+def check_free(folder: Path, title: str) -> None:
+    """Checks that a report of this title may be written into `folder`.
+
+    Raises:
+        OutputError: it is a file, or holds something else.
+    """
     if folder.is_file():
         raise OutputError(f"{folder} is a file; choose another --out")
     if not folder.is_dir() or not {p.name for p in folder.iterdir()} - {RESULTS}:
