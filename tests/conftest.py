@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -12,7 +13,14 @@ from jaxtyping import install_import_hook
 type_checked = beartype(
     conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({Self: object}))
 )
-install_import_hook("interp", f"{__name__}.type_checked")
+checked = [
+    "interp.analysis", "interp.cache", "interp.cli", "interp.report", "interp.training",
+    *(f"interp.gpt.{name}" for name in ("checkpoint", "config", "generate", "ladder", "model",
+                                        "numpy_attention", "reference", "tokenizer")),
+]  # fmt: skip
+if os.environ.get("TYPE_CHECKS") == "all":  # and what runs thousands of times a test
+    checked = ["interp"]
+install_import_hook(checked, f"{__name__}.type_checked")
 
 from interp import CharTokenizer, GPTConfig, HookedGPT  # noqa: E402  # after the import hook
 
