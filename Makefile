@@ -1,5 +1,5 @@
 # make demo   a virtual environment, then everything from training to the report
-# make test   a virtual environment, then lint, types and tests
+# make test   a virtual environment, then lint, types and tests (TYPE_CHECKS=all make test: the innermost modules too)
 # make bench  speed and memory against the textbook model and TransformerLens
 # make lint   ruff and mypy only
 
