@@ -22,7 +22,7 @@ from interp.gpt.layers import LayerNorm
 from interp.report import figures
 
 
-def permutations(n, seed=0):
+def repeats_twice(n, seed=0):
     """Each a permutation of the tokens, twice."""
     generator = torch.Generator().manual_seed(seed)
     return torch.stack([torch.randperm(8, generator=generator) for _ in range(n)]).repeat(1, 2)
@@ -109,7 +109,7 @@ def test_composition_of_turned_weights_follows_its_null():
 
 def test_a_head_of_positions_and_one_of_tokens():
     """Ground truth: shuffled tokens move the first by 0, shuffled positions the second by 0."""
-    tokens = permutations(12)
+    tokens = repeats_twice(12)
     places = score_sources(truth.back_head(1), tokens).iloc[0]
     assert places["tokens_moved"] == pytest.approx(0, abs=1e-12)
     assert places["positions_moved"] > 0.7
@@ -155,9 +155,9 @@ def test_a_model_without_positions_says_nan():
 )
 def test_the_path_map_names_the_right_letter(model, letter):
     """Ground truth: one way from L0.H0 to the second layer; all other paths carry exactly 0."""
-    tokens = permutations(10)
+    tokens = repeats_twice(10)
     if letter == "v":  # predicts the token two back: give it such text
-        tokens = permutations(10)[:, :2].repeat(1, 8)
+        tokens = repeats_twice(10)[:, :2].repeat(1, 8)
     where = torch.zeros_like(tokens, dtype=torch.bool)
     where[:, 8:15] = True
     found = path_effects(model, tokens, where=where)
@@ -168,6 +168,33 @@ def test_the_path_map_names_the_right_letter(model, letter):
                 assert abs(effect) > 0.1
             else:
                 assert effect == pytest.approx(0, abs=1e-9), (sender, other)
+
+
+def test_two_hops_are_one_of_two_back():
+    """Ground truth: the product of the two patterns is that of t − 2, and so are the logits."""
+    model = truth.two_hops()
+    tokens = repeats_twice(3)
+    logits, cache = model.run_with_cache(tokens)
+    virtual = cache["pattern", 1][:, 0] @ cache["pattern", 0][:, 0]
+    for t in range(2, 16):
+        assert float(virtual[:, t, t - 2].min()) == pytest.approx(1, abs=1e-10)
+        expected = 10 * torch.nn.functional.one_hot(tokens[:, t - 2], 8).double()
+        torch.testing.assert_close(logits[:, t], expected, atol=1e-8, rtol=0)
+
+
+def test_a_bigram_model_is_its_table():
+    """Ground truth: no blocks, logits the table's rows, loss its negative log-likelihood."""
+    generator = torch.Generator().manual_seed(0)
+    log_p = torch.randn(6, 6, generator=generator, dtype=torch.float64).log_softmax(-1)
+    model = truth.bigram(log_p)
+    tokens = torch.randint(6, (4, 10), generator=generator)
+    logits, cache = model.run_with_cache(tokens)
+    torch.testing.assert_close(logits, log_p[tokens], atol=1e-9, rtol=0)
+    loss = -log_p[tokens[:, :-1], tokens[:, 1:]].mean()
+    assert float(model(tokens, "loss")) == pytest.approx(float(loss), abs=1e-9)
+    parts = interp.logit_attribution(model, cache, "block", scalar="raw")
+    np.testing.assert_allclose(parts.row("embed"), parts.total, atol=1e-9)
+    assert set(parts.components) <= {"embed", "ln_bias"}
 
 
 @pytest.mark.parametrize("variant", [{}, {"d_mlp": 0}, {"qkv_bias": True}], ids=variant_id)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from interp.gpt.model import HookedGPT
 
 SECTIONS = ("text", "heads", "effects", "scaling", "training", "checks")
-HEADS_FROM, EFFECTS_FROM, SCALING_FROM = 64, 32, 16  # sequences of the model's own text
+HEADS_FROM, EFFECTS_FROM, SCALING_FROM = 48, 32, 16  # sequences of the model's own text
 SAMPLE = 250  # characters
 
 

@@ -48,6 +48,7 @@ from interp.training.history import HistoryRow
 
 FORMAT = "gpt-interp-report/2"
 RESULTS = "results"  # where the command keeps what it computed, to use it again
+MOST_ROWS = 200_000  # of a table written beside the page
 PAGE_DPI = 160
 CSS_PIXELS_PER_INCH = 96
 
@@ -289,9 +290,10 @@ def _results(
         suffix = _suffix(_table_name(result), used)
         name = _table_name(result) + suffix
         frame = result.to_frame()
-        csv = frame.to_csv(index=False, lineterminator="\n")
-        files.write_text(folder / "tables" / f"{name}.csv", csv)
-        written.add(folder / "tables" / f"{name}.csv")
+        if len(frame) <= MOST_ROWS:  # of more, results.json has them
+            csv = frame.to_csv(index=False, lineterminator="\n")
+            files.write_text(folder / "tables" / f"{name}.csv", csv)
+            written.add(folder / "tables" / f"{name}.csv")
         view = VIEWS.get(kind)
         first = view is not None and view not in captions
         if isinstance(result, AttentionScaling) and result.each:
