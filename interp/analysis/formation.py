@@ -166,6 +166,8 @@ def checkpoints_of(folder: str | Path) -> dict[int, Path]:
     Raises:
         CheckpointError: there are none.
     """
+    if not Path(folder).is_dir():
+        raise CheckpointError(f"{folder} does not exist; train one with: interp train RECIPE")
     places = sorted(Path(folder).glob("checkpoints/step-*"))
     if not places:
         raise CheckpointError(

@@ -163,7 +163,9 @@ def label_heads(
         raise HookError("remove the model's hooks first: effects would pass them twice")
     n = scores.values.shape[-1]
     if n < FEWEST:
-        raise TokenError(f"labels need at least {FEWEST} sequences to split in two; got {n}")
+        raise TokenError(
+            f"labels need at least {FEWEST} sequences to split in two; got {n}, give more"
+        )
     first = np.arange(n) % 2 == 0
     found = _seen(scores, first, level, least)
     second = _second_half(scores, ~first, [(i, layer, head) for i, layer, head, _ in found], seed)

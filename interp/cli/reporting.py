@@ -160,7 +160,7 @@ def make_report(
         raise ConfigError(f"--sections {unknown[0]!r} is not one of {', '.join(SECTIONS)}")
     passage = sequences_of(folder, gpt, text, prompt, 1)
     if passage.shape[1] < 2:
-        raise TokenError("a report needs a passage of at least two characters")
+        raise TokenError("a report needs a passage of at least two characters; got 1, give more")
     out = out or Path("reports") / folder.name
     check_free(out, folder.name)
     more = _more_sequences(folder, gpt, text)
