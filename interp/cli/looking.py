@@ -322,12 +322,20 @@ def heads(
     as_json: JsonOption = False,
 ) -> None:
     """What does each head look at, beyond chance, and does it matter?"""
+    from interp.analysis.components import component
     from interp.analysis.head_cards import head_card
     from interp.analysis.heads import head_scores
-    from interp.analysis.labels import label_heads
+    from interp.analysis.labels import FEWEST, label_heads
 
     gpt = load(model, device)
+    if head is not None:
+        component(gpt.config, head)  # before the long work
     tokens = sequences_of(model, gpt, text, None, sequences)
+    if len(tokens) < FEWEST:
+        raise TokenError(
+            f"names for heads need at least {FEWEST} sequences of {gpt.config.n_ctx} characters to "
+            f"split in two; got {len(tokens)}: raise --sequences, or give a longer --text"
+        )
     with progress_bar("scores") as progress:
         scores = head_scores(gpt, tokens, untrained=untrained, seed=seed, progress=progress)
     with progress_bar("effects") as progress:
