@@ -29,15 +29,6 @@ SCALAR = "log_prob"
 LEFT = 5e-4  # nats; where the figure's log scale begins
 
 
-# %% The data: whole contexts of the validation text, none of which the model was trained on.
-def passages(model: interp.HookedGPT, folder: Path, n: int) -> list[str]:
-    corpus = interp.Recipe.load(folder / "recipe.toml").text.load()
-    n_ctx = model.config.n_ctx
-    starts = range(0, len(corpus.validation) - n_ctx, n_ctx)
-    chosen = np.random.default_rng(SEED).choice(starts, size=min(n, len(starts)), replace=False)
-    return [corpus.validation[start : start + n_ctx] for start in sorted(chosen)]
-
-
 # %% The verdict on each part, from the intervals alone.
 def verdicts(table: pd.DataFrame) -> pd.Series:
     """What became of each part's direct attribution."""
@@ -101,7 +92,9 @@ def main() -> None:
     args = parser.parse_args()
 
     model = interp.HookedGPT.from_pretrained(args.model)
-    tokens = model.to_tokens(passages(model, args.model, args.passages))
+    # Whole contexts of the validation text, none of which the model was trained on.
+    text = interp.Recipe.load(args.model / "recipe.toml").text.load()
+    tokens = model.to_tokens(text.passages(model.config.n_ctx, args.passages, seed=SEED))
     effects = {
         ablate: interp.component_effects(model, tokens, ablate=ablate, scalar=SCALAR, seed=SEED)
         for ablate in ABLATIONS

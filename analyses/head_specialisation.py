@@ -24,15 +24,6 @@ from interp.report import figures
 SEED = 0
 
 
-# %% The data: whole contexts spread over the validation text.
-def passages(model: interp.HookedGPT, folder: Path, n: int) -> list[str]:
-    corpus = interp.Recipe.load(folder / "recipe.toml").text.load()
-    n_ctx = model.config.n_ctx
-    starts = range(0, len(corpus.validation) - n_ctx, n_ctx)
-    chosen = np.random.default_rng(SEED).choice(starts, size=min(n, len(starts)), replace=False)
-    return [corpus.validation[start : start + n_ctx] for start in sorted(chosen)]
-
-
 # %% Random tokens that repeat with random periods: the clean test of induction.
 def repeats(model: interp.HookedGPT, n: int) -> torch.Tensor:
     n_ctx, d_vocab = model.config.n_ctx, model.config.d_vocab
@@ -68,7 +59,9 @@ def main() -> None:
     args = parser.parse_args()
 
     model = interp.HookedGPT.from_pretrained(args.model)
-    tokens = model.to_tokens(passages(model, args.model, args.passages))
+    # Whole contexts of the validation text, none of which the model was trained on.
+    text = interp.Recipe.load(args.model / "recipe.toml").text.load()
+    tokens = model.to_tokens(text.passages(model.config.n_ctx, args.passages, seed=SEED))
     started = time.perf_counter()
     scores = interp.head_scores(model, tokens, untrained=args.untrained, seed=SEED)
     table = scores.to_frame()

@@ -27,15 +27,6 @@ SEED = 0
 RESAMPLES = 2000
 
 
-# %% The data: whole contexts of the validation text, none of which the model was trained on.
-def passages(model: interp.HookedGPT, folder: Path, n: int) -> list[str]:
-    corpus = interp.Recipe.load(folder / "recipe.toml").text.load()
-    n_ctx = model.config.n_ctx
-    starts = range(0, len(corpus.validation) - n_ctx, n_ctx)
-    chosen = np.random.default_rng(SEED).choice(starts, size=min(n, len(starts)), replace=False)
-    return [corpus.validation[start : start + n_ctx] for start in sorted(chosen)]
-
-
 # %% The statistic: each component's mean contribution, with a bootstrap over passages.
 def mean_contributions(parts: interp.LogitAttribution) -> pd.DataFrame:
     by_passage = parts.values.mean(axis=2)  # [component, passage]
@@ -92,7 +83,9 @@ def main() -> None:
     args = parser.parse_args()
 
     model = interp.HookedGPT.from_pretrained(args.model)
-    tokens = model.to_tokens(passages(model, args.model, args.passages))
+    # Whole contexts of the validation text, none of which the model was trained on.
+    text = interp.Recipe.load(args.model / "recipe.toml").text.load()
+    tokens = model.to_tokens(text.passages(model.config.n_ctx, args.passages, seed=SEED))
     _, cache = model.run_with_cache(tokens)
     parts = interp.logit_attribution(model, cache, by="block")
     heads = interp.logit_attribution(model, cache, by="head")

@@ -206,11 +206,7 @@ def main() -> None:
     summary = sweep.summary()
 
     n_ctx = model.config.n_ctx
-    starts = range(0, len(own.validation) - n_ctx, n_ctx)
-    chosen = np.random.default_rng(SEED).choice(
-        starts, size=min(args.sequences, len(starts)), replace=False
-    )
-    tokens = model.to_tokens([own.validation[i : i + n_ctx] for i in sorted(chosen)])
+    tokens = model.to_tokens(own.passages(n_ctx, args.sequences, seed=SEED))
     removed = float(np.sqrt(model.config.d_head))
     multipliers = sorted({0.0, 0.25, 0.5, 2**-0.5, 1.0, 2**0.5, 2.0, 4.0, removed})
     rescaled = interp.attention_scaling(model, tokens, multipliers, seed=SEED)

@@ -184,3 +184,17 @@ def test_no_connection_names_other_sources(tmp_path, monkeypatch):
         port = closed.getsockname()[1]
         with pytest.raises(TextError, match=r"no connection.*\"shakespeare\""):
             tinyshakespeare(f"http://127.0.0.1:{port}/input.txt", tmp_path / "cache")
+
+
+def test_passages_with_a_seed_are_whole_contexts_of_the_validation_text() -> None:
+    corpus = Corpus(text="".join(chr(0x4E00 + i) for i in range(1000)), name="t")
+    drawn = corpus.passages(10, 4, seed=3)
+    starts = [corpus.validation.index(passage) for passage in drawn]
+    assert starts == sorted(set(starts))
+    assert all(start % 10 == 0 for start in starts)
+    assert [len(passage) for passage in drawn] == [10] * 4
+    assert drawn == corpus.passages(10, 4, seed=3)
+    assert drawn != corpus.passages(10, 4, seed=4)
+    assert len(corpus.passages(10, 99, seed=3)) == 9
+    assert corpus.passages(10, 2) == [corpus.validation[:10], corpus.validation[10:20]]
+    assert corpus.passages(500, 2, seed=0) == [corpus.validation]

@@ -22,6 +22,7 @@ from functools import cached_property
 from importlib import util
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -86,11 +87,17 @@ class Corpus:
         """Yields all of the validation split in order; see `validation_windows`."""
         return validation_windows(self._tokens[1], n_ctx, batch_size)
 
-    def passages(self, n_ctx: int, count: int) -> list[str]:
-        """Returns up to `count` passages of n_ctx characters from the start of validation.
+    def passages(self, n_ctx: int, count: int, *, seed: int | None = None) -> list[str]:
+        """Returns up to `count` passages of n_ctx characters of the validation split, in order.
 
-        The first begins after a blank line, if there is one. A shorter text is one passage.
+        Without a seed they are its first, beginning after a blank line if there is one; with one,
+        whole contexts drawn from all of it, none twice. A shorter text is one passage.
         """
+        if seed is not None and len(self.validation) > n_ctx:
+            starts = range(0, len(self.validation) - n_ctx, n_ctx)
+            size = min(count, len(starts))
+            chosen = np.random.default_rng(seed).choice(starts, size=size, replace=False)
+            return [self.validation[start : start + n_ctx] for start in sorted(chosen)]
         start = self.validation.find("\n\n") + 2 if "\n\n" in self.validation else 0
         return cut(self.validation[start:], n_ctx, count)
 

@@ -93,9 +93,16 @@ class RepeatedTokens:
         tokens, _ = self.draw(HELD_OUT, n_ctx + 1, rng)
         yield from tokens.split(batch_size)
 
-    def passages(self, n_ctx: int, count: int) -> list[str]:
-        """Returns up to 512 sequences of n_ctx symbols of the validation set, as text."""
-        tokens = torch.cat(list(self.windows(n_ctx, HELD_OUT)))[:count, :n_ctx]
+    def passages(self, n_ctx: int, count: int, *, seed: int | None = None) -> list[str]:
+        """Returns up to 512 sequences of n_ctx symbols of the validation set, as text.
+
+        The first of them, or with a seed some drawn from all.
+        """
+        tokens = torch.cat(list(self.windows(n_ctx, HELD_OUT)))[:, :n_ctx]
+        order = np.arange(HELD_OUT)
+        if seed is not None:
+            order = np.random.default_rng(seed).permutation(HELD_OUT)
+        tokens = tokens[np.sort(order[:count])]
         tokenizer = self.tokenizer()
         return [tokenizer.decode(row) for row in tokens.tolist()]
 
