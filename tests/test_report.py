@@ -281,6 +281,26 @@ def test_a_page_too_large_is_refused_and_an_old_one_stays(tmp_path: Path) -> Non
     assert page.read_bytes() == before
 
 
+def test_a_page_that_would_be_too_large_is_coarser_and_says_so(tmp_path: Path) -> None:
+    model = hostile_model()
+    few = results(model, HOSTILE)[:6]
+    fine = interp.write_report(tmp_path / "a", model, few)
+    limit = fine.stat().st_size / 1e6 - 0.001
+    coarse = interp.write_report(tmp_path / "b", model, few, title="a", max_mb=limit)
+    assert coarse.stat().st_size < fine.stat().st_size - 1000
+    errors = []
+    for page in (fine, coarse):
+        patterns = next(r for r in interp.read_report(page)["results"]
+                        if isinstance(r, interp.AttentionPatterns))  # fmt: skip
+        errors.append(float(np.abs(patterns.patterns - few[2].patterns).max()))  # type: ignore[attr-defined]
+    assert errors[0] <= 0.51 / 32767
+    assert 0.51 / 32767 < errors[1] <= 5.1 / 32767
+    assert "AttentionPatterns: 3e-05" in fine.read_text(encoding="utf-8")
+    assert "AttentionPatterns: 0.0003" in coarse.read_text(encoding="utf-8")
+    exact = interp.read_report(coarse.parent / "results.json")["results"][2]
+    np.testing.assert_array_equal(exact.patterns, few[2].patterns)  # type: ignore[attr-defined]
+
+
 def test_second_results_of_a_kind_are_figures(tmp_path: Path) -> None:
     model = hostile_model()
     effects = next(r for r in more_results() if isinstance(r, interp.ComponentEffects))

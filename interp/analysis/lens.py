@@ -34,6 +34,7 @@ class LogitLens(Result):
         ("log_prob", "rank", "entropy", "top", "top_prob"), ("depth", "batch", "pos")
     ) | {"tokens": ("batch", "pos"), "targets": ("batch", "pos")}
     NAMES: ClassVar = {"depths": "depth"}
+    QUANTA: ClassVar = {"log_prob": 1e-3, "entropy": 1e-3, "top_prob": 1 / 32767}
     log_prob: np.ndarray
     rank: np.ndarray
     entropy: np.ndarray

@@ -32,6 +32,7 @@ from interp.gpt.ladder import AnyModel
 
 FORMAT = "gpt-interp-result/1"
 INLINE_NUMBERS = 4096  # larger arrays are written compressed
+INLINE_IN_PAGE = 256
 
 _KINDS: dict[str, type[Result]] = {}
 
@@ -108,21 +109,22 @@ class Result:
         """Returns a tidy table, one row an observation."""
         raise NotImplementedError
 
-    def to_document(self, rounded: bool = False) -> dict[str, Any]:
+    def to_document(self, quanta: float = 0) -> dict[str, Any]:
         """Returns everything in the result as values that JSON can hold.
 
         Args:
-            rounded: write the arrays named in `QUANTA` as multiples of a quantum, in two bytes a
-                number: at most half a quantum from what they are.
+            quanta: for a page, how many of its `QUANTA` make the step to which a large array named
+                there is rounded: it is off by at most half a step. 0 rounds nothing.
         """
-        quanta = self.QUANTA if rounded else {}
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "provenance"}
+        inline = INLINE_IN_PAGE if quanta else INLINE_NUMBERS
         return {
             "format": FORMAT,
             "kind": type(self).__name__,
             "provenance": asdict(self.provenance),
-            **{name: _encode(value, quanta.get(name)) for name, value in values.items()},
-        }
+            **{name: _encode(value, inline, quanta * self.QUANTA.get(name, 0))
+               for name, value in values.items()},
+        }  # fmt: skip
 
     @classmethod
     def from_document(cls, document: Any) -> Result:
@@ -184,21 +186,25 @@ def _read_only(array: Any) -> np.ndarray:
     return copy
 
 
-def _encode(value: Any, quantum: float | None = None) -> Any:
+def _encode(value: Any, inline: int, step: float) -> Any:
     if not isinstance(value, np.ndarray):
         return list(value) if isinstance(value, tuple) else value
     header: dict[str, Any] = {"dtype": value.dtype.str, "shape": list(value.shape)}
-    if quantum is not None and value.size > INLINE_NUMBERS and bool(np.isfinite(value).all()):
-        quantum = max(quantum, float(np.abs(value).max()) / 32767)
-        steps = np.round(value / quantum).astype("<i2")
-        planes = steps.view(np.uint8).reshape(-1, 2).T  # low bytes, high bytes: packs better
-        packed = base64.b64encode(zlib.compress(np.ascontiguousarray(planes).tobytes(), 9))
-        return {**header, "quantum": quantum, "zlib": packed.decode("ascii")}
     finite = value.dtype.kind in "iub" or bool(np.isfinite(value).all())
-    if value.size <= INLINE_NUMBERS and finite:
+    if value.size <= inline and finite:
         return {**header, "values": value.flatten().tolist()}
-    packed = base64.b64encode(zlib.compress(np.ascontiguousarray(value).tobytes(), 9))
-    return {**header, "zlib": packed.decode("ascii")}
+    if step and value.size > INLINE_NUMBERS and finite:
+        step = max(step, float(np.abs(value).max()) / 32767)
+        header["quantum"] = step
+        value = np.round(value / step).astype("<i2")
+    packed = base64.b64encode(zlib.compress(_planes(value), 9))
+    return {**header, "planes": value.dtype.itemsize, "zlib": packed.decode("ascii")}
+
+
+def _planes(value: np.ndarray) -> bytes:
+    """All first bytes of an array's numbers, then all second bytes …: alike, they pack better."""
+    raw = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
+    return np.ascontiguousarray(raw.reshape(-1, value.dtype.itemsize).T).tobytes()
 
 
 def _decode(value: Any, is_array: bool) -> Any:
@@ -208,8 +214,10 @@ def _decode(value: Any, is_array: bool) -> Any:
     if "values" in value:
         return np.array(value["values"], dtype=dtype).reshape(shape)
     raw = zlib.decompress(base64.b64decode(value["zlib"]))
+    if "planes" in value:  # not in results of earlier versions
+        planes = np.frombuffer(raw, np.uint8).reshape(value["planes"], -1)
+        raw = np.ascontiguousarray(planes.T).tobytes()
     if "quantum" in value:
-        planes = np.frombuffer(raw, np.uint8).reshape(2, -1)
-        steps = np.ascontiguousarray(planes.T).view("<i2").reshape(shape)
+        steps = np.frombuffer(raw, dtype="<i2").reshape(shape)
         return (steps * value["quantum"]).astype(dtype)
     return np.frombuffer(raw, dtype=dtype).reshape(shape)

@@ -48,6 +48,8 @@ from interp.training.history import HistoryRow
 
 FORMAT = "gpt-interp-report/2"
 RESULTS = "results"  # where the command keeps what it computed, to use it again
+DIGITS = 7  # of a number in a table of the page
+FINE, COARSE = 1, 10  # quanta to which large maps are rounded
 MOST_ROWS = 200_000  # of a table written beside the page
 PAGE_DPI = 160
 CSS_PIXELS_PER_INCH = 96
@@ -103,7 +105,8 @@ def write_report(
     """Writes `report.html`, `results.json`, `figures/` and `tables/`; returns the page's path.
 
     The page is written last: while an old one is there, it is whole. Large arrays stand in it as
-    two bytes a number (`Result.QUANTA` says how finely); `results.json` has them as they are.
+    two bytes a number (`Result.QUANTA` says how finely), ten times as coarse where the page would
+    be too large otherwise; `results.json` has them as they are.
 
     Args:
         folder: where; an earlier report of the same title there is replaced, anything else refused.
@@ -153,23 +156,27 @@ def write_report(
         written |= _files_of("loss", folder)
     _remove_stale(folder, written)
     embedded = document | {
-        "results": [result.to_document(rounded=True) for result in results],
         "tables": {name: _table(frame) for name, frame in tables.items() if len(frame) <= 2000},
         "cards": {card.head: _card(card) for card in cards},
     }
     css, script = asset("assets/report.css"), asset("assets/report.js")
-    page = template().render(
-        title=title, css=css, script=script, css_hash=_hash(css), script_hash=_hash(script),
-        config=model.config, n_parameters=sum(p.numel() for p in model.parameters()),
-        history=list(history), uniform=math.log(model.config.d_vocab),
-        counts=[] if yardsticks is None else
-        list(zip(yardsticks.orders, yardsticks.losses, strict=True)),
-        findings=findings(results, history, yardsticks), captions=captions, sections=sections,
-        checks=_checks(results), provenance=_provenance(results), sample=sample,
-        sample_seed=sample_seed, results_json=_json(embedded).replace("<", "\\u003c"),
-    )  # fmt: skip
-    size = len(page.encode("utf-8")) / 1e6
-    if size > max_mb:
+    for quanta in (FINE, COARSE):  # coarser only if the page is too large otherwise
+        rounded = [result.to_document(quanta=quanta) for result in results]
+        page = template().render(
+            title=title, css=css, script=script, css_hash=_hash(css), script_hash=_hash(script),
+            config=model.config, n_parameters=sum(p.numel() for p in model.parameters()),
+            history=list(history), uniform=math.log(model.config.d_vocab),
+            counts=[] if yardsticks is None else
+            list(zip(yardsticks.orders, yardsticks.losses, strict=True)),
+            findings=findings(results, history, yardsticks), captions=captions, sections=sections,
+            checks=_checks(results), provenance=_provenance(results), steps=_steps(rounded),
+            sample=sample, sample_seed=sample_seed,
+            results_json=_json(embedded | {"results": rounded}).replace("<", "\\u003c"),
+        )  # fmt: skip
+        size = len(page.encode("utf-8")) / 1e6
+        if size <= max_mb:
+            break
+    else:
         raise OutputError(
             f"the page would have {size:.1f} MB, more than {max_mb:g}; give a shorter passage or "
             "fewer sections, or raise --max-mb"
@@ -188,12 +195,25 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode('ascii')}'"
 
 
+def _steps(documents: Sequence[dict[str, Any]]) -> str:
+    """How finely large maps stand in the page, in words."""
+    found = {
+        f"{one['kind']}{' by ' + one['by'] if 'by' in one else ''}: {field['quantum']:.1g}"
+        for one in documents
+        for field in one.values()
+        if isinstance(field, dict) and "quantum" in field
+    }
+    return ", ".join(sorted(found))
+
+
 def _table(frame: pd.DataFrame) -> dict[str, Any]:
     """Columns and rows as JSON has them; what is not known is null."""
 
     def plain(x: Any) -> Any:
         x = x.item() if isinstance(x, np.generic) else x
-        return None if isinstance(x, float) and not math.isfinite(x) else x
+        if not isinstance(x, float):
+            return x
+        return float(f"{x:.{DIGITS}g}") if math.isfinite(x) else None
 
     rows = [
         [plain(x) for x in row] for row in frame.astype(object).itertuples(index=False, name=None)

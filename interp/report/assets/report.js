@@ -55,14 +55,12 @@
 
   async function array(field) {
     if (field.values) return Float64Array.from(field.values, Number);
-    const bytes = await inflate(field.zlib);
-    if (field.quantum === undefined) {
-      const typed = new KINDS[field.dtype](bytes.buffer);
-      return field.dtype === "<i8" ? Float64Array.from(typed, Number) : typed;
-    }
-    const n = bytes.length / 2, out = new Float32Array(n);   // low bytes, then high bytes
-    for (let i = 0; i < n; i++) out[i] = (((bytes[n + i] << 8) | bytes[i]) << 16 >> 16) * field.quantum;
-    return out;
+    const planes = await inflate(field.zlib), size = field.planes, n = planes.length / size;
+    const bytes = new Uint8Array(planes.length);              // all first bytes come first, then all second ones …
+    for (let k = 0; k < size; k++) for (let i = 0; i < n; i++) bytes[i * size + k] = planes[k * n + i];
+    if (field.quantum !== undefined) return Float32Array.from(new Int16Array(bytes.buffer), (steps) => steps * field.quantum);
+    const typed = new KINDS[field.dtype](bytes.buffer);
+    return field.dtype === "<i8" ? Float64Array.from(typed, Number) : typed;
   }
 
   // ---- colours: cividis for weights, PuOr for signed numbers; both safe for the colour-blind -----
