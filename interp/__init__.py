@@ -35,7 +35,8 @@ _HOMES = {
         "AttentionScaling", "attention_scaling", "gradient_statistics", "scale_identity",
         "softmax_statistics",
     ),
-    "interp.analysis.scaling_sweep": ("ScalingSweep", "initial_attention", "scaling_sweep"),
+    "interp.analysis.scaling_arms": ("initial_attention",),
+    "interp.analysis.scaling_sweep": ("ScalingSweep", "scaling_sweep"),
     "interp.analysis.shapley": ("ShapleyValues", "shapley_values"),
     "interp.cache.store": ("CacheStore", "write_cache"),
     "interp.errors": (

@@ -14,7 +14,8 @@ from scipy import stats as scipy_stats
 import interp
 from interp import CharTokenizer, ConfigError, GPTConfig, HookedGPT, Result, TokenError
 from interp.analysis import ground_truth_heads as truth
-from interp.analysis.heads import ROW_SCORES, benjamini_hochberg, head_scores, key_masks
+from interp.analysis.heads import benjamini_hochberg, head_scores
+from interp.analysis.key_kinds import ROW_SCORES, key_masks
 from interp.report import figures
 
 TEXT = "ROMEO:\nO, speak a\n\nJULIET:\nRomeo, o R"

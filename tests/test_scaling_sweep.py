@@ -13,7 +13,7 @@ from conftest import assert_close, random_model, random_tokens, variant_id
 import interp
 from interp import ConfigError, GPTConfig, HookedGPT, OutputError, Recipe, Result, load_model
 from interp.analysis.scaling import QUANTILES, scale_identity
-from interp.analysis.scaling_sweep import (
+from interp.analysis.scaling_arms import (
     ARMS,
     Run,
     build_arm,
@@ -21,10 +21,10 @@ from interp.analysis.scaling_sweep import (
     predicted_deviation,
     predicted_entropy,
     row_statistics,
-    scaling_sweep,
     some_windows,
     train_run,
 )
+from interp.analysis.scaling_sweep import scaling_sweep
 from interp.cli import main
 from interp.report import figures
 from interp.training.corpus import Corpus
@@ -185,6 +185,11 @@ def test_matched_and_learned_start_as_the_scaled_model():
 def test_a_recipe_that_decides_the_scale_itself_is_refused(key, value):
     with pytest.raises(ConfigError, match=f"sets model.{key}, which the arms"):
         build_arm(recipe(**{key: value}), run(), D_VOCAB)
+
+
+def test_a_recipe_with_dropout_is_refused():
+    with pytest.raises(ConfigError, match=r"dropout = 0\.2"):
+        build_arm(recipe(dropout=0.2), run(), D_VOCAB)
 
 
 def test_an_unknown_arm_is_refused():

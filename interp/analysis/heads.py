@@ -1,7 +1,7 @@
 """What heads look at, against what chance would give.
 
-A score is the attention that a query gives to the keys of one kind, averaged over the queries that
-have such a key and one that is none (the eligible ones). Kinds:
+A score is the attention that a query gives to the keys of one kind (`interp.analysis.key_kinds`),
+averaged over the queries that have such a key and one that is none (the eligible ones):
 
     previous, back-2 …      the key one, two … positions back
     self, sink, local-4     the query's own position; position 0; the last four
@@ -29,7 +29,7 @@ only where all are left behind; q-values control the false discovery rate over a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -42,125 +42,17 @@ from scipy import stats as scipy_stats
 from torch import Tensor
 
 from interp.analysis import stats
+from interp.analysis.key_kinds import BACK, ROW_SCORES, is_positional, key_masks
 from interp.analysis.results import Provenance, Result, to_numpy
 from interp.errors import ConfigError, TokenError
 from interp.gpt.model import HookedGPT, Input
 
 PIECE = 16  # sequences run at a time
-BACK = 8  # offsets of the k-back scores
 UNTRAINED = 20  # models
 UNTRAINED_SEQUENCES = 32
-LOCAL = 4
-ROW_SCORES = ("sink-value", "confidence", "entropy", "span", "distance")
 LOWER = ("entropy", "span")  # less than chance is what counts
 UNDIRECTED = ("distance",)  # neither
-VOWELS = "aeiouAEIOU"
 Progress = Callable[[int, int], None]
-
-
-# ---- kinds of keys ----------------------------------------------------------------------------
-
-
-def is_positional(score: str) -> bool:
-    """True of scores that are about positions alone, which permuted tokens leave as they are."""
-    positional = ("previous", "self", "sink", "sink-value", *ROW_SCORES)
-    return score in positional or score.startswith(("back-", "local-"))
-
-
-def key_masks(
-    tokens: Int[Tensor, "batch pos"], characters: Sequence[str] | None, back: int = BACK
-) -> tuple[list[str], Bool[Tensor, "batch pos key kind"]]:
-    """Returns the kinds of keys and, for each query and kind, which visible keys are of it.
-
-    Args:
-        tokens: sequences.
-        characters: the vocabulary; None leaves out the kinds that are about characters, and each
-            kind of character that the vocabulary lacks is left out.
-        back: up to how many positions back.
-    """
-    batch, n = tokens.shape
-    device = tokens.device
-    at = torch.arange(n, device=device)
-    offset = at[:, None] - at[None]  # of query and key
-    visible = offset >= 0
-    masks: dict[str, Tensor] = {}
-    for k in range(1, min(back, n - 1) + 1):
-        masks["previous" if k == 1 else f"back-{k}"] = offset == k
-    masks["self"] = offset == 0
-    masks["sink"] = (at == 0).expand(n, n)
-    masks[f"local-{LOCAL}"] = offset < LOCAL
-    same = tokens[:, :, None] == tokens[:, None]  # [batch pos key]
-    masks["duplicate"] = same & (offset > 0)
-    follows = torch.zeros_like(same)
-    follows[:, :, 1:] = same[:, :, :-1]
-    masks["induction"] = follows & (offset >= 0) & (at > 0)
-    if characters is not None:
-        masks |= _character_masks(tokens, list(characters), offset)
-    stacked = torch.stack([mask.expand(batch, n, n) & visible for mask in masks.values()], dim=-1)
-    return list(masks), stacked
-
-
-def _character_masks(tokens: Tensor, characters: list[str], offset: Tensor) -> dict[str, Tensor]:
-    def kind(test: Callable[[str], bool]) -> Tensor | None:
-        table = torch.tensor([test(c) for c in characters], device=tokens.device)
-        return table[tokens] if bool(table.any()) else None  # [batch key]
-
-    def nearest(keys: Tensor) -> Tensor:
-        """[batch pos key]: the last such key at or before each query."""
-        place = torch.where(keys, torch.arange(keys.shape[1], device=keys.device), -1)
-        last = place.cummax(1).values  # [batch pos]
-        return last[:, :, None] == torch.arange(keys.shape[1], device=keys.device)
-
-    masks: dict[str, Tensor] = {}
-    kinds = {
-        "space": lambda c: c == " ",
-        "newline": lambda c: c == "\n",
-        "punctuation": lambda c: c.isprintable() and not c.isalnum() and not c.isspace(),
-        "capital": str.isupper,
-        "vowel": lambda c: c in VOWELS,
-    }
-    found = {name: kind(test) for name, test in kinds.items()}
-    for name, keys in found.items():
-        if keys is not None:
-            masks[name] = keys[:, None]
-    swapped = [characters.index(c.swapcase()) if c.swapcase() != c and c.swapcase() in characters
-               else -1 for c in characters]  # fmt: skip
-    if max(swapped) >= 0:
-        other = torch.tensor(swapped, device=tokens.device)[tokens]
-        masks["same-letter"] = other[:, :, None] == tokens[:, None]
-    for name in ("space", "newline"):
-        keys = found[name]
-        if keys is not None:
-            masks[f"last-{name}"] = nearest(keys)
-    letters = kind(str.isalpha)
-    if letters is not None:
-        before = torch.zeros_like(letters)
-        before[:, 1:] = letters[:, :-1]
-        starts = letters & ~before
-        masks["word-start"] = nearest(starts) & letters[:, :, None] & _one_word(letters)
-    if found["newline"] is not None and ":" in characters:
-        colon, newline = characters.index(":"), characters.index("\n")
-        masks["speaker-name"] = _names(tokens, colon, newline)[:, None]
-    return masks
-
-
-def _one_word(letters: Tensor) -> Tensor:
-    """[batch pos key]: no character between key and query, themselves included, is not a letter."""
-    breaks = (~letters).cumsum(1)
-    return (breaks[:, :, None] == breaks[:, None]) & letters[:, None]
-
-
-def _names(tokens: Tensor, colon: int, newline: int) -> Tensor:
-    """[batch key]: the character is of a line that ends in a colon."""
-    out = torch.zeros_like(tokens, dtype=torch.bool)
-    for b, row in enumerate(tokens.tolist()):
-        start = 0
-        for i, token in enumerate([*row, newline]):
-            if token == newline:
-                if i > start and row[i - 1] == colon:
-                    out[b, start:i] = True
-                start = i + 1
-    return out
 
 
 # ---- scores -----------------------------------------------------------------------------------

@@ -34,14 +34,9 @@ from torch import Tensor
 
 from interp.analysis import stats
 from interp.analysis.components import component
-from interp.analysis.heads import (
-    ROW_SCORES,
-    HeadScores,
-    benjamini_hochberg,
-    is_positional,
-    key_masks,
-)
+from interp.analysis.heads import HeadScores, benjamini_hochberg
 from interp.analysis.interventions import PIECE, ReferenceSet
+from interp.analysis.key_kinds import ROW_SCORES, is_positional, key_masks
 from interp.analysis.rerun import run_jobs, run_on, stream_at
 from interp.analysis.results import Provenance, Result, to_numpy
 from interp.errors import CacheError, ConfigError, HookError, TokenError

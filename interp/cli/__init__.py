@@ -7,11 +7,11 @@ from typing import Any
 
 import typer
 
-from interp.cli import looking, making, reporting
+from interp.cli import attention, looking, making, reporting
 from interp.cli.common import app
 from interp.errors import InterpError, TrainingInterrupted
 
-__all__ = ["app", "looking", "main", "making", "reporting"]
+__all__ = ["app", "attention", "looking", "main", "making", "reporting"]
 
 _UsageError: Any = typer.BadParameter.__mro__[1]  # the parent: any wrong use of the command line
 

@@ -15,6 +15,7 @@ from interp.errors import ConfigError, TextError, TokenError
 if TYPE_CHECKING:
     import torch
 
+    from interp.analysis.results import Result
     from interp.gpt.model import HookedGPT
     from interp.training.recipe import AnyText
 
@@ -93,6 +94,14 @@ def text_of(folder: Path) -> AnyText:
     if not recipe.is_file():
         raise TextError(f"{folder} has no recipe.toml to tell its text; give --prompt or --text")
     return Recipe.load(recipe).text.load()
+
+
+def write_csv(path: Path | None, result: Result) -> None:
+    """Writes the result's table, if a path was given."""
+    from interp import files
+
+    if path is not None:
+        files.write_text(path, result.to_frame().to_csv(index=False, lineterminator="\n"))
 
 
 def say(message: str) -> None:

@@ -32,12 +32,14 @@ from interp.report.effect_figures import (
     shapley_bars,
 )
 from interp.report.head_figures import (
+    figures_of_heads,
     formation_curves,
     head_labels_bars,
     head_scores_map,
     path_effects_map,
 )
 from interp.report.scaling_figures import (
+    figures_of_scaling,
     scaling_curves,
     sweep_entropy,
     sweep_gradients,
@@ -270,38 +272,8 @@ def figures_of(result: Result) -> dict[str, tuple[Figure, str]]:
                 "the scalar with all components minus the scalar with none."
             )
             return {"shapley": (shapley_bars(result), caption)}
-        case AttentionScaling():
-            n = result.loss.shape[3]
-            which = "one head at a time" if result.each else "all heads at once"
-            caption = (
-                f"Attention scores multiplied, {which}; inputs {result.inputs}. Left: loss, band: "
-                "95 % bootstrap-t over sequences of the paired difference from the model as it is. "
-                "Right: entropy of each head's rows t ≥ 1 over ln of the number of visible keys, "
-                f"averaged after taking it. n = {n} sequences, seed {result.provenance.seed}."
-            )
-            name = f"scaling-{'each' if result.each else 'all'}-{result.inputs.replace(' ', '-')}"
-            return {name: (scaling_curves(result), caption)}
-        case ScalingSweep():
-            n = f"n = {len(result.seeds)} seeds; trained on {result.text}"
-            middle = result.learning_rates[len(result.learning_rates) // 2]
-            return {
-                "sweep-entropy": (
-                    sweep_entropy(result),
-                    "Entropy of attention rows by head width, each arm at its best learning rate; "
-                    "bars: 95 % intervals over seeds. Dashed: independent normal scores of the "
-                    f"deviation that the initial weights imply. {n}.",
-                ),
-                "sweep-gradients": (
-                    sweep_gradients(result),
-                    "Sizes of the entries of ∂L/∂W_Q on held-out windows: median, and band from 5 "
-                    f"to 95 %, at learning rate {middle:g}. {n}.",
-                ),
-                "sweep-losses": (
-                    sweep_losses(result),
-                    f"Validation loss after {result.steps[-1]} steps by learning rate; bars: 95 % "
-                    f"intervals over seeds; a run that diverged leaves its point out. {n}.",
-                ),
-            }
+        case AttentionScaling() | ScalingSweep():
+            return figures_of_scaling(result)
         case Patching():
             n = result.values.shape[1]
             run, other = ("corrupted", "clean")[:: 1 if result.direction == "denoise" else -1]
@@ -313,38 +285,8 @@ def figures_of(result: Result) -> dict[str, tuple[Figure, str]]:
             )
             name = f"patching-{result.what}-{result.direction}".replace(" ", "-")
             return {name: (patching_map(result), caption)}
-        case HeadScores():
-            n = result.values.shape[-1]
-            caption = (
-                "Attention of every head to each kind of key (numbers; means over the queries that "
-                "can choose), coloured by how far it is from uniform attention (0) towards all of "
-                f"it (1). n = {n} sequences, seed {result.provenance.seed}."
-            )
-            return {"head-scores": (head_scores_map(result), caption)}
-        case HeadLabels():
-            caption = (
-                "Heads whose score is above every null, and what replacing them by their mean does "
-                "to the behaviour that the label is about and to a control; bold: confirmed. Bars: "
-                f"95 % bootstrap-t over sequences. n = {result.sequences} sequences, seed "
-                f"{result.provenance.seed}."
-            )
-            return {"head-labels": (head_labels_bars(result), caption)}
-        case PathEffects():
-            n = result.values.shape[-1]
-            caption = (
-                "What is lost when one head's output is replaced by its mean in the input of one "
-                f"reader only. n = {n} sequences, seed {result.provenance.seed}."
-            )
-            return {"path-effects": (path_effects_map(result), caption)}
-        case Formation():
-            n, of = result.repeated_loss.shape[1], len(result.steps)
-            caption = (
-                "Over training, on random tokens that repeat: loss, scores of every head, and the "
-                "paths that carry most in the end. Dashed: the change point of the loss, with its "
-                f"95 % interval over sequences. n = {n} sequences, {of} checkpoints, seed "
-                f"{result.provenance.seed}."
-            )
-            return {"formation": (formation_curves(result), caption)}
+        case HeadScores() | HeadLabels() | PathEffects() | Formation():
+            return figures_of_heads(result)
         case LogitLens():
             n_pos = result.log_prob.shape[2]
             caption = (

@@ -9,11 +9,51 @@ from matplotlib.figure import Figure
 from interp.analysis import stats
 from interp.analysis.circuits import PathEffects
 from interp.analysis.formation import Formation
-from interp.analysis.heads import ROW_SCORES, HeadScores
+from interp.analysis.heads import HeadScores
+from interp.analysis.key_kinds import ROW_SCORES
 from interp.analysis.labels import HeadLabels
 from interp.report.style import BLUE, GREY, ORANGE, style
 
 LAYER_COLOURS = "cividis"
+
+
+def figures_of_heads(
+    result: HeadScores | HeadLabels | PathEffects | Formation,
+) -> dict[str, tuple[Figure, str]]:
+    """Returns name → (figure, caption) of a result about heads."""
+    match result:
+        case HeadScores():
+            n = result.values.shape[-1]
+            caption = (
+                "Attention of every head to each kind of key (numbers; means over the queries that "
+                "can choose), coloured by how far it is from uniform attention (0) towards all of "
+                f"it (1). n = {n} sequences, seed {result.provenance.seed}."
+            )
+            return {"head-scores": (head_scores_map(result), caption)}
+        case HeadLabels():
+            caption = (
+                "Heads whose score is above every null, and what replacing them by their mean does "
+                "to the behaviour that the label is about and to a control; bold: confirmed. Bars: "
+                f"95 % bootstrap-t over sequences. n = {result.sequences} sequences, seed "
+                f"{result.provenance.seed}."
+            )
+            return {"head-labels": (head_labels_bars(result), caption)}
+        case PathEffects():
+            n = result.values.shape[-1]
+            caption = (
+                "What is lost when one head's output is replaced by its mean in the input of one "
+                f"reader only. n = {n} sequences, seed {result.provenance.seed}."
+            )
+            return {"path-effects": (path_effects_map(result), caption)}
+        case Formation():
+            n, of = result.repeated_loss.shape[1], len(result.steps)
+            caption = (
+                "Over training, on random tokens that repeat: loss, scores of every head, and the "
+                "paths that carry most in the end. Dashed: the change point of the loss, with its "
+                f"95 % interval over sequences. n = {n} sequences, {of} checkpoints, seed "
+                f"{result.provenance.seed}."
+            )
+            return {"formation": (formation_curves(result), caption)}
 
 
 def head_scores_map(result: HeadScores) -> Figure:

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from interp.analysis import stats
 from interp.analysis.scaling import AttentionScaling
-from interp.analysis.scaling_sweep import WEIGHTS, ScalingSweep
+from interp.analysis.scaling_arms import WEIGHTS
+from interp.analysis.scaling_sweep import ScalingSweep
 from interp.report.style import BLUE, GREY, style
 
 LAYER_COLOURS = "cividis"
@@ -21,6 +22,43 @@ ARM_STYLES = {  # name in figures, colour (Okabe and Ito's, safe for the colour-
     "qk-norm": ("QK-norm", "#cc79a7", "D"),
     "matched": ("q·k, start matched", "#e69f00", "P"),
 }
+
+
+def figures_of_scaling(result: AttentionScaling | ScalingSweep) -> dict[str, tuple[Figure, str]]:
+    """Returns name → (figure, caption) of a result about the scale of attention scores."""
+    match result:
+        case AttentionScaling():
+            n = result.loss.shape[3]
+            which = "one head at a time" if result.each else "all heads at once"
+            caption = (
+                f"Attention scores multiplied, {which}; inputs {result.inputs}. Left: loss, band: "
+                "95 % bootstrap-t over sequences of the paired difference from the model as it is. "
+                "Right: entropy of each head's rows t ≥ 1 over ln of the number of visible keys, "
+                f"averaged after taking it. n = {n} sequences, seed {result.provenance.seed}."
+            )
+            name = f"scaling-{'each' if result.each else 'all'}-{result.inputs.replace(' ', '-')}"
+            return {name: (scaling_curves(result), caption)}
+        case ScalingSweep():
+            n = f"n = {len(result.seeds)} seeds; trained on {result.text}"
+            middle = result.learning_rates[len(result.learning_rates) // 2]
+            return {
+                "sweep-entropy": (
+                    sweep_entropy(result),
+                    "Entropy of attention rows by head width, each arm at its best learning rate; "
+                    "bars: 95 % intervals over seeds. Dashed: independent normal scores of the "
+                    f"deviation that the initial weights imply. {n}.",
+                ),
+                "sweep-gradients": (
+                    sweep_gradients(result),
+                    "Sizes of the entries of ∂L/∂W_Q on held-out windows: median, and band from 5 "
+                    f"to 95 %, at learning rate {middle:g}. {n}.",
+                ),
+                "sweep-losses": (
+                    sweep_losses(result),
+                    f"Validation loss after {result.steps[-1]} steps by learning rate; bars: 95 % "
+                    f"intervals over seeds; a run that diverged leaves its point out. {n}.",
+                ),
+            }
 
 
 def scaling_curves(result: AttentionScaling) -> Figure:
