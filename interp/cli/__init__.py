@@ -13,6 +13,11 @@ from interp.errors import InterpError, TrainingInterrupted
 
 __all__ = ["app", "attention", "looking", "main", "making", "reporting"]
 
+ORDER = (  # of the commands in --help: a user's day
+    "run", "train", "generate", "cache", "report", "compare", "attribute", "effects", "patch",
+    "heads", "formation", "scaling", "scaling_sweep", "check",
+)  # fmt: skip
+app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__))  # type: ignore[union-attr]
 _UsageError: Any = typer.BadParameter.__mro__[1]  # the parent: any wrong use of the command line
 
 
