@@ -97,15 +97,16 @@ def scaling_sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Train a small GPT with its scores scaled in several ways; given again, go on."""
-    from interp.analysis import scaling_sweep as sweep
+    from interp.analysis.scaling_arms import ARMS
+    from interp.analysis.scaling_sweep import scaling_sweep
     from interp.training.corpus import load_corpus
     from interp.training.recipe import Recipe
 
     settings = Recipe.load(recipe)
     folder = out or Path("reports") / f"{settings.name}-sweep"
     with progress_bar("runs") as progress:
-        result = sweep.scaling_sweep(
-            settings, folder, arms=sweep.ARMS if arms == "all" else arms.split(","),
+        result = scaling_sweep(
+            settings, folder, arms=ARMS if arms == "all" else arms.split(","),
             d_heads=_numbers("--d-heads", d_heads, int),
             learning_rates=_numbers("--learning-rates", learning_rates, float),
             seeds=seeds, jobs=jobs, device=str(device_of(device)),
