@@ -2,10 +2,11 @@
 # # How do induction heads form?
 #
 #     python analyses/induction_formation.py --jobs 2
+#     python analyses/induction_formation.py --recipe models/recipes/induction-2l-mlp.toml
 #
-# The recipe `induction-2l` is trained with several seeds, beside two controls: one layer, which has
-# nothing to compose, and one fixed period, which can be learned by looking so far back. At every
-# checkpoint the loss on repeats, the scores of all heads and the paths between the layers are
+# A recipe, `induction-2l` or its like with the lesson's MLP, is trained with several seeds, beside two
+# controls: one layer, which has nothing to compose, and one fixed period, which can be learned by
+# looking so far back. At every checkpoint the loss on repeats, the scores of all heads and the paths between the layers are
 # measured on tokens that repeat with *random* periods; at the end heads are named, and the heads
 # that feed them are found by cutting paths. Composition scores of the weights stand beside.
 
@@ -126,8 +127,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, help="instead of the recipe's")
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
-    parser.add_argument("--out", type=Path, default=Path("reports/induction-formation"))
+    parser.add_argument("--out", type=Path, help="reports/<recipe>-formation by default")
     args = parser.parse_args()
+    recipe = interp.Recipe.load(args.recipe)
+    args.out = args.out or Path("reports") / f"{recipe.name}-formation"
 
     wanted = [(arm, seed) for arm in COLOURS for seed in range(args.seeds)]
     runs = []
@@ -151,8 +154,8 @@ def main() -> None:
     overlap = paths[(paths["arm"] == "two layers") & (paths["z"] > 5)]
     idle = overlap[overlap["effect"] < FEEDS]
     lead = (
-        f"{len(formed)} of {len(two)} seeds form induction heads, the loss on repeats changing at "
-        f"step {formed.median():.0f} (median; from {formed.min():.0f} to {formed.max():.0f}). "
+        f"Of the recipe {recipe.name}, {len(formed)} of {len(two)} seeds come to repeat, the loss "
+        f"on repeats changing at step {formed.median():.0f} (median; from {formed.min():.0f} to {formed.max():.0f}). "
         f"Induction heads are confirmed in {int((two['confirmed'] != 'none').sum())} of them, in "
         f"{int((controls['confirmed'] != 'none').sum())} of {len(controls)} controls. Of "
         f"{len(overlap)} paths whose weights overlap far beyond chance (z > 5), {len(idle)} carry "

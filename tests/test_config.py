@@ -69,6 +69,7 @@ def test_missing_key_is_named():
         ("dropout", 1.0),
         ("dropout", math.nan),
         ("init_std", "small"),
+        ("embed_std", -0.5),
     ],
 )
 def test_wrong_value_is_one_line_that_names_the_key(key, value):

@@ -78,6 +78,15 @@ def test_initial_weights_have_the_documented_spread():
         assert torch.equal(bias, torch.zeros_like(bias))
 
 
+def test_embeddings_may_start_with_a_spread_of_their_own():
+    cfg = GPTConfig(n_layers=1, n_heads=4, d_model=128, n_ctx=64, d_vocab=65, embed_std=0.5)
+    model = HookedGPT(cfg, seed=0)
+    for name in ("embed.W_E", "pos_embed.W_pos"):
+        assert model.get_parameter(name).std().item() == pytest.approx(0.5, rel=0.05), name
+    for name in ("unembed.W_U", "blocks.0.attn.W_Q", "blocks.0.mlp.W_in"):
+        assert model.get_parameter(name).std().item() == pytest.approx(0.02, rel=0.05), name
+
+
 @each_variant
 def test_hook_shapes_names_every_hook_with_the_shape_it_has(variant):
     model = random_model(**variant)

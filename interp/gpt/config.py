@@ -62,7 +62,8 @@ class GPTConfig(StrictModel):
     `attn_scale=1.0` means unscaled attention; left out, it is sqrt(d_head). `learned_scale` gives
     each head a trained factor of its scores beside it, 1 at first. `qk_norm` brings each query and
     key to a root mean square of 1 before they are compared, with such a factor (Henry et al. 2020,
-    2010.04245: there of length 1, and a factor of attn_scale · sqrt(d_head) times ours).
+    2010.04245: there of length 1, and a factor of attn_scale · sqrt(d_head) times ours). Weights
+    are drawn with deviation `init_std`, those of the two embeddings with `embed_std`.
 
     Raises:
         ConfigError: from `GPTConfig.parse`, for impossible combinations.
@@ -87,6 +88,7 @@ class GPTConfig(StrictModel):
     ln_eps: float = Field(default=1e-5, gt=0.0)
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     init_std: float = Field(default=0.02, gt=0.0)
+    embed_std: float = Field(default=0.0, ge=0.0, description="0 means init_std")
 
     @model_validator(mode="before")
     @classmethod

@@ -341,7 +341,7 @@ class Block(nn.Module):
 
 @torch.no_grad()
 def initialise(module: nn.Module, cfg: GPTConfig, seed: int) -> None:
-    """Fills the weights: normal(0, init_std), biases 0, gains 1.
+    """Fills the weights: normal(0, init_std), embeddings normal(0, embed_std), biases 0, gains 1.
 
     W_O and W_out, which write to the residual stream, are scaled by 1/sqrt(2 n_layers), as in
     GPT-2. The generator is local and on the CPU: the same seed gives the same weights on every
@@ -356,6 +356,8 @@ def initialise(module: nn.Module, cfg: GPTConfig, seed: int) -> None:
             parameter.zero_()
         else:
             std = cfg.init_std
+            if kind in ("W_E", "W_pos") and cfg.embed_std > 0:
+                std = cfg.embed_std
             if kind in ("W_O", "W_out"):
                 std /= math.sqrt(2 * cfg.n_layers)
             parameter.copy_(torch.empty(parameter.shape).normal_(0.0, std, generator=generator))
