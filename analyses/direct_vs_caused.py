@@ -66,9 +66,8 @@ def draw_ablations(tables: dict[str, pd.DataFrame], n: int, positions: int) -> F
                       markersize=3.5, label=ablate)  # fmt: skip
             axes.plot(np.full((~on).sum(), LEFT), y[~on], "<", color=colours[ablate],
                       markersize=4, clip_on=False)  # fmt: skip
-        axes.set_xscale("log")
         axes.set_xlim(left=LEFT)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        figures.log_scale(axes, "x")
         axes.set_yticks(range(len(shown)), shown, fontsize=7)
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.grid(axis="x", alpha=0.25)

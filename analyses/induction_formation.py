@@ -113,8 +113,7 @@ def draw(runs: list[dict[str, Any]]) -> Figure:
                 axes.plot(formed.steps[at], mean[at], "o", color=COLOURS[arm], markersize=4)
         axes.set_xlabel("step")
         axes.set_ylabel("loss on random repeats (nats per token)")
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        figures.log_scale(axes, "y")
         axes.legend(frameon=False)
         axes.grid(axis="y", alpha=0.25)
         return figure

@@ -535,3 +535,17 @@ def test_results_of_one_kind_keep_a_table_each(tmp_path: Path, small: interp.Hoo
     path = interp.write_report(tmp_path / "r", small, pair)
     assert len(list((path.parent / "tables").iterdir())) == 2
     assert len(list((path.parent / "figures").glob("*.png"))) == 4
+
+
+@pytest.mark.parametrize("values", [(0.2, 3.9), (1.5, 4.5), (1e-6, 10.0)])
+@pytest.mark.parametrize("letter", ["x", "y"])
+def test_a_logarithmic_axis_has_plain_numbers_on_it_however_narrow_it_is(letter, values):
+    figure = Figure()
+    axes = figure.subplots()
+    axes.plot(values, values)
+    figures.log_scale(axes, letter)
+    figure.canvas.draw()
+    axis = axes.xaxis if letter == "x" else axes.yaxis
+    shown = [text.get_text() for text in axis.get_ticklabels(which="both") if text.get_text()]
+    low, high = axis.get_view_interval()
+    assert len([label for label in shown if low <= float(label) <= high]) >= 2

@@ -12,7 +12,7 @@ from interp.analysis.formation import Formation
 from interp.analysis.heads import HeadScores
 from interp.analysis.key_kinds import ROW_SCORES
 from interp.analysis.labels import HeadLabels
-from interp.report.style import BLUE, GREY, ORANGE, style
+from interp.report.style import BLUE, GREY, ORANGE, log_scale, style
 
 LAYER_COLOURS = "cividis"
 
@@ -162,8 +162,7 @@ def formation_curves(result: Formation) -> Figure:
             mean, low, high = stats.mean_interval(values)
             first.plot(at, mean, color=colour, linewidth=1.2, label=name)
             first.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
-        first.set_yscale("log")
-        first.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        log_scale(first, "y")
         first.set_ylabel("loss (nats per token)")
         first.legend(frameon=False, fontsize=7)
         for axes, score in zip(grid[1:], shown, strict=False):

@@ -11,7 +11,7 @@ from interp.analysis import stats
 from interp.analysis.scaling import AttentionScaling
 from interp.analysis.scaling_arms import WEIGHTS
 from interp.analysis.scaling_sweep import ScalingSweep
-from interp.report.style import BLUE, GREY, style
+from interp.report.style import BLUE, GREY, log_scale, style
 
 LAYER_COLOURS = "cividis"
 ARM_STYLES = {  # name in figures, colour (Okabe and Ito's, safe for the colour-blind), marker
@@ -157,8 +157,7 @@ def sweep_gradients(result: ScalingSweep, weight: str = "W_Q") -> Figure:
                           linewidth=1, label=name)  # fmt: skip
                 axes.fill_between(at, bands[:, 0], bands[:, -1], color=colour, alpha=0.15,
                                   linewidth=0)  # fmt: skip
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            log_scale(axes, "y")
             few = at[:: max(1, len(at) // 5)]
             axes.set_xticks(few, [str(result.steps[i]) for i in few], fontsize=7)
             axes.set_title(f"d_head = {result.d_heads[d]}", loc="left")

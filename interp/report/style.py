@@ -19,6 +19,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.font_manager import fontManager, get_font
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from interp import files
 from interp.gpt.tokenizer import visible
@@ -44,6 +45,21 @@ def style() -> Iterator[None]:
     """Applies the one style inside a `with` block only."""
     with mpl.rc_context(STYLE):
         yield
+
+
+def log_scale(axes: Axes, letter: str) -> None:
+    """Makes the x or y axis logarithmic, once drawn upon, with plain numbers on it.
+
+    Over fewer than three decades 2 and 5 are numbered too; a narrow range would else have none.
+    """
+    set_scale, axis = (
+        (axes.set_xscale, axes.xaxis) if letter == "x" else (axes.set_yscale, axes.yaxis)
+    )
+    set_scale("log")
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def signed_bars(
