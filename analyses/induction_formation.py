@@ -4,11 +4,12 @@
 #     python analyses/induction_formation.py --jobs 2
 #     python analyses/induction_formation.py --recipe models/recipes/induction-2l-mlp.toml
 #
-# A recipe, `induction-2l` or its like with the lesson's MLP, is trained with several seeds, beside two
-# controls: one layer, which has nothing to compose, and one fixed period, which can be learned by
-# looking so far back. At every checkpoint the loss on repeats, the scores of all heads and the paths between the layers are
-# measured on tokens that repeat with *random* periods; at the end heads are named, and the heads
-# that feed them are found by cutting paths. Composition scores of the weights stand beside.
+# A recipe, `induction-2l` or its like with the lesson's MLP, is trained with several seeds, beside
+# two controls: one layer, which has nothing to compose, and one fixed period, which can be learned
+# by looking so far back. At every checkpoint the loss on repeats, the scores of all heads and the
+# paths between the layers are measured on tokens that repeat with *random* periods; at the end
+# heads are named, and the heads that feed them are found by cutting paths. Composition scores of
+# the weights stand beside.
 
 # %%
 from __future__ import annotations
@@ -152,9 +153,13 @@ def main() -> None:
     controls = table[table["arm"] != "two layers"]
     overlap = paths[(paths["arm"] == "two layers") & (paths["z"] > 5)]
     idle = overlap[overlap["effect"] < FEEDS]
+    when = (
+        f", the loss on repeats changing at step {formed.median():.0f} (median; from "
+        f"{formed.min():.0f} to {formed.max():.0f})"
+    )
     lead = (
-        f"Of the recipe {recipe.name}, {len(formed)} of {len(two)} seeds come to repeat, the loss "
-        f"on repeats changing at step {formed.median():.0f} (median; from {formed.min():.0f} to {formed.max():.0f}). "
+        f"Of the recipe {recipe.name}, {len(formed)} of {len(two)} seeds come to repeat"
+        f"{when if len(formed) else ''}. "
         f"Induction heads are confirmed in {int((two['confirmed'] != 'none').sum())} of them, in "
         f"{int((controls['confirmed'] != 'none').sum())} of {len(controls)} controls. Of "
         f"{len(overlap)} paths whose weights overlap far beyond chance (z > 5), {len(idle)} carry "
