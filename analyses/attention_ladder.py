@@ -19,7 +19,6 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from scipy import stats
 
 import interp
 from interp.report import figures
@@ -67,32 +66,22 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
     losses = runs.pivot(index="seed", columns="rung", values="loss")[list(RUNGS)]
     rows = []
     for i, rung in enumerate(RUNGS):
-        loss, reach = _student(losses[rung].to_numpy())
-        gain, gain_reach = np.nan, np.nan
+        loss, loss_low, loss_high = interp.mean_interval(losses[rung].to_numpy())
+        row = {
+            "rung": rung,
+            "adds": ADDS[rung],
+            "parameters": int(runs.loc[runs["rung"] == rung, "parameters"].iloc[0]),
+            "loss": float(loss),
+            "loss_low": float(loss_low),
+            "loss_high": float(loss_high),
+        }
+        gained = np.full(len(losses), np.nan)
         if i:
-            gain, gain_reach = _student((losses[RUNGS[i - 1]] - losses[rung]).to_numpy())
-        rows.append(
-            {
-                "rung": rung,
-                "adds": ADDS[rung],
-                "parameters": int(runs.loc[runs["rung"] == rung, "parameters"].iloc[0]),
-                "loss": loss,
-                "loss_low": loss - reach,
-                "loss_high": loss + reach,
-                "gain": gain,
-                "gain_low": gain - gain_reach,
-                "gain_high": gain + gain_reach,
-                "n": len(losses),
-            }
-        )
+            gained = (losses[RUNGS[i - 1]] - losses[rung]).to_numpy()
+        ends = map(float, interp.mean_interval(gained))
+        row |= dict(zip(("gain", "gain_low", "gain_high"), ends, strict=True))
+        rows.append(row | {"n": len(losses)})
     return pd.DataFrame(rows)
-
-
-def _student(values: np.ndarray) -> tuple[float, float]:
-    """Mean, and half the width of Student's 95 % interval."""
-    n = len(values)
-    reach = stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
-    return float(values.mean()), float(reach)
 
 
 # %% The figure: loss by rung, between the yardsticks.
@@ -121,7 +110,7 @@ def draw(table: pd.DataFrame, yardsticks: interp.NGramLosses, name: str) -> Figu
         axes.set_ylim(len(table) - 0.5, -0.9)
         axes.set_xlabel(f"validation loss on {name} (nats per character)")
         axes.set_title(
-            f"n = {table['n'][0]} seeds; bars: Student's 95 % interval", loc="left", pad=32
+            f"n = {table['n'][0]} seeds; bars: 95 % interval over them", loc="left", pad=32
         )
         return figure
 
@@ -207,7 +196,7 @@ def main() -> None:
     print(table.drop(columns="adds").round(4).to_string(index=False))
     print(counts.round(4).to_string(index=False))
     print(lead)
-    print(f"{time.perf_counter() - started:.0f} s; written to {args.out}")
+    print(f"{time.perf_counter() - started:.0f} s; written to {args.out / 'report.html'}")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def verdicts(table: pd.DataFrame) -> pd.Series:
 
 
 # %% How much the choice of what takes a part's place matters.
-def draw_ablations(tables: dict[str, pd.DataFrame], n: int, positions: int) -> Figure:
+def draw_ablations(tables: dict[str, pd.DataFrame]) -> Figure:
     shown = tables["mean"]["component"].tolist()
     colours = {"mean": figures.BLUE, "zero": figures.ORANGE, "resample": figures.PURPLE}
     markers = {"mean": "s", "zero": "o", "resample": "^"}
@@ -72,11 +72,6 @@ def draw_ablations(tables: dict[str, pd.DataFrame], n: int, positions: int) -> F
         axes.set_ylim(len(shown) - 0.4, -0.6)
         axes.grid(axis="x", alpha=0.25)
         axes.set_xlabel("total effect on log p of the true next character (nats, log scale)")
-        axes.set_title(
-            f"n = {n} passages × {positions} positions; bars: 95 % bootstrap-t, seed {SEED};\n"
-            f"an arrow: below {LEFT}, or negative",
-            loc="left",
-        )
         figure.legend(*axes.get_legend_handles_labels(), loc="outside upper right", ncols=3,
                       frameon=False, title="replaced by")  # fmt: skip
         return figure
@@ -102,29 +97,58 @@ def main() -> None:
     shares = interp.shapley_values(model, cache, scalar=SCALAR)
     checks = interp.check_model(model, tokens[:2], seed=SEED)
 
-    args.out.mkdir(parents=True, exist_ok=True)
     tables = {ablate: result.to_frame() for ablate, result in effects.items()}
+    counted = []
     for ablate, table in tables.items():
         table["verdict"] = verdicts(table)
-        table.to_csv(args.out / f"effects-{ablate}.csv", index=False)
-        effects[ablate].agreement().to_csv(args.out / f"agreement-{ablate}.csv", index=False)
+        counts = table["verdict"].value_counts()
+        counted.append(f"{ablate}: " + ", ".join(f"{n} {name}" for name, n in counts.items()))
     n, positions = effects["mean"].direct.shape[1], len(effects["mean"].positions)
-    figures.save_figure(draw_ablations(tables, n, positions), args.out / "ablations")
-    for result in (effects["mean"], shares):
-        for name, (figure, _) in figures.figures_of(result).items():
-            figures.save_figure(figure, args.out / name)
-    interp.write_report(
-        args.out / "report", model, [*effects.values(), shares, checks], title="direct-vs-caused"
+    lead = (
+        f"Of {len(tables['mean'])} parts, each replaced in three ways, what becomes of the direct "
+        f"attribution: {'; '.join(counted)}. n = {n} passages × {positions} positions."
     )
+    page = interp.write_study(
+        args.out,
+        "Which direct attributions survive intervention?",
+        lead,
+        [
+            interp.StudySection(
+                heading="What takes a part's place",
+                figures=[
+                    ("ablations", draw_ablations(tables),
+                     f"Total effect of replacing each part. n = {n} passages × {positions} "
+                     f"positions; bars: 95 % intervals over passages, seed {SEED}; an arrow: below "
+                     f"{LEFT} nats, or negative."),
+                ],
+            ),
+            interp.StudySection(
+                heading="Direct and total, replaced by the mean",
+                figures=[(name, *drawn) for name, drawn in
+                         figures.figures_of(effects["mean"]).items()],
+                tables={"agreement-mean": effects["mean"].agreement()},
+            ),
+            interp.StudySection(
+                heading="Every part",
+                tables={f"effects-{ablate}": table for ablate, table in tables.items()},
+            ),
+            interp.StudySection(
+                heading="Shared out, interactions and all",
+                text=["Exact Shapley values of the blocks, through the real LayerNorm."],
+                figures=[(name, *drawn) for name, drawn in figures.figures_of(shares).items()],
+            ),
+            interp.StudySection(
+                heading="The model's self-test", tables={"checks": checks.to_frame()}
+            ),
+        ],
+    )  # fmt: skip
 
     columns = ["component", "direct", "total", "total_low", "total_high", "layer_norm_part",
                "downstream_part", "verdict"]  # fmt: skip
     print(tables["mean"][columns].round(4).to_string(index=False))
     print(effects["mean"].agreement().round(2).to_string(index=False))
-    for ablate, table in tables.items():
-        counts = table["verdict"].value_counts().to_dict()
-        print(f"{ablate:>8}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))
-    print(f"n = {n} passages × {positions} positions; written to {args.out}")
+    print(lead)
+    print(f"written to {page}")
 
 
 if __name__ == "__main__":

@@ -252,7 +252,7 @@ def main() -> None:
     with pd.option_context("display.width", 200, "display.max_colwidth", 48):
         print(table.drop(columns="note").to_string(index=False))
     print(medians.round(4).to_string(index=False))
-    print(f"written to {args.out}")
+    print(f"written to {args.out / 'report.html'}")
 
 
 if __name__ == "__main__":

@@ -24,24 +24,20 @@ import interp
 from interp.report import figures
 
 SEED = 0
-RESAMPLES = 2000
 
 
-# %% The statistic: each component's mean contribution, with a bootstrap over passages.
+# %% The statistic: each component's mean contribution, with an interval over passages.
 def mean_contributions(parts: interp.LogitAttribution) -> pd.DataFrame:
     by_passage = parts.values.mean(axis=2)  # [component, passage]
-    n = by_passage.shape[1]
-    draws = np.random.default_rng(SEED).integers(n, size=(RESAMPLES, n))
-    means = by_passage[:, draws].mean(axis=2)  # [component, resample]
-    low, high = np.quantile(means, (0.025, 0.975), axis=1)
+    mean, low, high = interp.mean_interval(by_passage, seed=SEED)
     return pd.DataFrame(
         {
             "component": parts.components,
-            "mean": by_passage.mean(axis=1),
+            "mean": mean,
             "low": low,
             "high": high,
             "share_of_positions_largest": _share_largest(parts),
-            "n_passages": n,
+            "n_passages": by_passage.shape[1],
         }
     )
 
@@ -52,7 +48,7 @@ def _share_largest(parts: interp.LogitAttribution) -> np.ndarray:
 
 
 # %% The figure.
-def draw(table: pd.DataFrame, n_positions: int) -> Figure:
+def draw(table: pd.DataFrame) -> Figure:
     with figures.style():
         figure = Figure(figsize=(5.4, 0.9 + 0.21 * len(table)))
         axes = figure.subplots()
@@ -66,10 +62,6 @@ def draw(table: pd.DataFrame, n_positions: int) -> Figure:
         axes.set_ylim(len(table) - 0.4, -0.6)
         axes.set_xlabel(
             "mean contribution to logit − mean logit of the true next character (logits)"
-        )
-        axes.set_title(
-            f"n = {table['n_passages'][0]} passages, {n_positions:,} positions; "
-            f"bars: 95 % bootstrap over passages, seed {SEED}"
         )
         return figure
 
@@ -91,22 +83,35 @@ def main() -> None:
     heads = interp.logit_attribution(model, cache, by="head")
 
     tables = {"block": mean_contributions(parts), "head": mean_contributions(heads)}
-    args.out.mkdir(parents=True, exist_ok=True)
-    for by, table in tables.items():
-        table.to_csv(args.out / f"mean-contributions-by-{by}.csv", index=False)
-        figures.save_figure(draw(table, parts.total.size), args.out / f"mean-contributions-by-{by}")
-    figures.save_figure(figures.contribution_map(parts), args.out / "one-passage")
-
-    table = tables["block"]
-    print(table.round(3).to_string(index=False))
-    first = table.loc[table["mean"].idxmax()]
-    print(
-        f"\nThe largest mean contribution is {first['component']}'s: {first['mean']:.2f} "
+    first = tables["block"].loc[tables["block"]["mean"].idxmax()]
+    lead = (
+        f"The largest mean contribution is {first['component']}'s: {first['mean']:.2f} "
         f"[{first['low']:.2f}, {first['high']:.2f}] of {parts.total.mean():.2f} logits; it is the "
-        f"largest at {first['share_of_positions_largest']:.0%} of {parts.total.size:,} positions.\n"
-        f"The rows miss the model's own logits by at most {parts.completeness_error.max():.1e}.\n"
-        f"Written to {args.out}"
+        f"largest at {first['share_of_positions_largest']:.0%} of {parts.total.size:,} positions. "
+        f"The rows miss the model's own logits by at most {parts.completeness_error.max():.1e}."
     )
+    caption = (
+        "Mean contribution to the logit of the true next character, less the mean logit. "
+        f"n = {first['n_passages']} passages, {parts.total.size:,} positions; bars: 95 % intervals "
+        f"over passages, seed {SEED}."
+    )
+    one = figures.figures_of(parts)["contributions-by-block"]
+    page = interp.write_study(
+        args.out,
+        "Which block makes this prediction?",
+        lead,
+        [
+            *(interp.StudySection(
+                heading=f"By {by}",
+                figures=[(f"mean-contributions-by-{by}", draw(table), caption)],
+                tables={f"mean-contributions-by-{by}": table},
+            ) for by, table in tables.items()),
+            interp.StudySection(heading="One passage", figures=[("one-passage", *one)]),
+        ],
+    )  # fmt: skip
+    print(tables["block"].round(3).to_string(index=False))
+    print(lead)
+    print(f"written to {page}")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ _HOMES = {
     "interp.analysis.scaling_arms": ("initial_attention",),
     "interp.analysis.scaling_sweep": ("ScalingSweep", "scaling_sweep"),
     "interp.analysis.shapley": ("ShapleyValues", "shapley_values"),
+    "interp.analysis.stats": ("mean_interval",),
     "interp.cache.store": ("CacheStore", "write_cache"),
     "interp.errors": (
         "CacheError", "CheckpointError", "CompletenessError", "ConfigError", "HookError",

@@ -86,6 +86,7 @@ PUBLIC = [
     "load_model",
     "logit_attribution",
     "logit_lens",
+    "mean_interval",
     "model_hash",
     "ngram_losses",
     "one_head_attribution",

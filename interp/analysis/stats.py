@@ -11,7 +11,7 @@ from scipy import stats
 
 LEVEL = 0.95
 DRAWS = 2000
-FEWEST = 5  # with fewer sequences a resample too often holds one sequence only
+FEWEST = 8  # with fewer sequences too many resamples hold hardly more than one of them
 
 
 def bootstrap_weights(n: int, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
@@ -27,9 +27,13 @@ def mean_interval(
 
     A studentised bootstrap (bootstrap-t): the resampled quantity is (mean* − mean) / se*, which
     follows skewed data where the percentile interval does not. Measured coverage of the 95 %
-    interval, 4,000 data sets each: 0.94 to 0.95 for normal data (n from 5 to 64) and 0.93 to 0.95
-    for exponential; the percentile interval covers 0.78 to 0.94. Fewer than 5 sequences give
-    Student's interval, one sequence gives NaN: nothing is known of its spread.
+    interval, 4,000 data sets each, n from 8 to 64: 0.94 to 0.95 for normal data and 0.93 to 0.95
+    for exponential; the percentile interval covers 0.78 to 0.94.
+
+    Fewer than 8, as seeds usually are, give Student's interval: the bootstrap's ends are wild there
+    (n = 5: one in 20 is over 7 deviations wide, the widest of 4,000 is 74; Student's 4 and 6).
+    Student's covers 0.95 for normal data, 0.88 to 0.90 for exponential. One gives NaN: nothing is
+    known of its spread.
 
     Args:
         values: one number a sequence, any leading axes.
