@@ -102,7 +102,7 @@ def main() -> None:
     for ablate, table in tables.items():
         table["verdict"] = verdicts(table)
         counts = table["verdict"].value_counts()
-        counted.append(f"{ablate}: " + ", ".join(f"{n} {name}" for name, n in counts.items()))
+        counted.append(f"{ablate}: " + ", ".join(f"{n} “{name}”" for name, n in counts.items()))
     n, positions = effects["mean"].direct.shape[1], len(effects["mean"].positions)
     lead = (
         f"Of {len(tables['mean'])} parts, each replaced in three ways, what becomes of the direct "
