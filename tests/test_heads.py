@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -331,6 +332,18 @@ def test_p_values_are_the_largest_of_the_tests():
     tests.append(scipy_stats.t.sf(t, len(null) - 1))
     assert p == pytest.approx(max(tests), rel=1e-3)
     assert np.isnan(result.p_values()[result.scores.index("distance")]).all()
+
+
+def test_p_values_on_some_sequences_are_those_of_these_alone():
+    model = random_model()
+    scores = head_scores(model, random_tokens(model, 12, 9), untrained=2)
+    some = np.arange(12) % 3 == 0
+    alone = dataclasses.replace(
+        scores, values=scores.values[..., some], uniform=scores.uniform[..., some],
+        permuted=scores.permuted[..., some], tokens=scores.tokens[some],
+    )  # fmt: skip
+    np.testing.assert_array_equal(scores.p_values(some), alone.p_values())
+    assert not np.allclose(scores.p_values(some), scores.p_values(), equal_nan=True)
 
 
 def test_q_values_are_benjamini_and_hochbergs():

@@ -91,6 +91,38 @@ def test_a_score_that_does_not_return_on_the_second_half_is_not_confirmed(plante
     assert "induction" not in found.of(1, 0)
 
 
+def one_cell(scores, score, share, noise=0.0):
+    """The scores with every head at uniform attention, but L1.H0 a share of the way from the
+    highest of its nulls to 1 in one score."""
+    values = scores.uniform.copy()
+    i = scores.scores.index(score)
+    null = np.nanmax([scores.uniform[i, 1, 0].mean(), np.nanmean(scores.permuted[i, 1, 0]),
+                      scores.untrained[i, 1].mean()])  # fmt: skip
+    shares = share + noise * np.resize([1, 1, -1, -1], scores.values.shape[-1])
+    values[i, 1, 0] = null + (1 - null) * shares
+    return dataclasses.replace(scores, values=values)
+
+
+def test_a_score_hardly_above_its_nulls_is_not_seen_however_sure(planted):
+    model, scores = planted
+    faint = one_cell(scores, "induction", 0.1, noise=1e-3)
+    i = scores.scores.index("induction")
+    assert faint.p_values()[i, 1, 0] < 1e-4
+    assert len(label_heads(model, faint).labels) == 0
+    assert "induction" in label_heads(model, faint, least=0.05).labels
+    assert "induction" in label_heads(model, one_cell(scores, "induction", 0.3, 1e-3)).labels
+
+
+def test_one_small_p_among_many_is_not_seen(planted):
+    model, scores = planted
+    unsure = one_cell(scores, "induction", 0.5, noise=0.9)
+    first = np.arange(40) % 2 == 0
+    p = unsure.p_values(first)
+    assert 1e-3 < np.nanmin(p) < 0.05
+    assert np.isfinite(p).sum() > 60
+    assert len(label_heads(model, unsure).labels) == 0
+
+
 def test_untrained_models_get_no_names():
     false = 0
     for seed in range(6):

@@ -99,6 +99,17 @@ def test_constant_data_have_an_interval_of_no_width(n):
         np.testing.assert_allclose(end, values[:, 0], rtol=1e-12, atol=0)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_end_that_no_resample_finds_is_students(sign):
+    """One in eight differs: a third of the resamples do not hold it, and have no spread at all."""
+    values = sign * np.eye(8)[0]
+    mean, low, high = mean_interval(values)
+    reach = scipy_stats.t.ppf(0.975, 7) * scipy_stats.sem(values)
+    far = high - mean if sign == 1 else mean - low
+    assert far == pytest.approx(reach, rel=1e-9)
+    assert low <= mean <= high
+
+
 @pytest.mark.parametrize("shape", [(9,), (3, 9), (2, 3, 9), (0, 9), (4, 3), (4, 1), (3,)])
 def test_leading_axes_are_kept(shape):
     values = drawn(shape)
