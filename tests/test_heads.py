@@ -334,6 +334,18 @@ def test_p_values_are_the_largest_of_the_tests():
     assert np.isnan(result.p_values()[result.scores.index("distance")]).all()
 
 
+def test_a_score_that_untrained_heads_have_too_is_no_finding():
+    model = random_model()
+    scores = head_scores(model, random_tokens(model, 12, 9), untrained=2)
+    i = scores.scores.index("previous")
+    values, untrained = scores.values.copy(), scores.untrained.copy()
+    values[i] = 0.9
+    untrained[i] = np.resize([0.8, 1.0], untrained.shape[1:])
+    assert dataclasses.replace(scores, values=values).p_values()[i].max() < 0.05
+    both = dataclasses.replace(scores, values=values, untrained=untrained)
+    np.testing.assert_allclose(both.p_values()[i], 0.5, atol=1e-3)
+
+
 def test_p_values_on_some_sequences_are_those_of_these_alone():
     model = random_model()
     scores = head_scores(model, random_tokens(model, 12, 9), untrained=2)
