@@ -23,6 +23,7 @@ from matplotlib.text import Text
 
 import interp
 from interp.report import figures
+from interp.report.effect_figures import _name_largest
 from interp.report.style import style
 
 STRANGE = "$\n\0_^\\{🦊א"  # what markup, fonts and terminals stumble over
@@ -549,3 +550,26 @@ def test_a_logarithmic_axis_has_plain_numbers_on_it_however_narrow_it_is(letter,
     shown = [text.get_text() for text in axis.get_ticklabels(which="both") if text.get_text()]
     low, high = axis.get_view_interval()
     assert len([label for label in shown if low <= float(label) <= high]) >= 2
+
+
+def test_names_of_crowded_points_cover_neither_each_other_nor_points_and_stand_by_their_own():
+    rng = np.random.default_rng(0)
+    for spread in (1e-3, 0.02, 0.1, 1.0):
+        points = 0.5 + spread * rng.uniform(-0.5, 0.5, (8, 2))
+        figure = Figure(figsize=(2.5, 2.6))
+        axes = figure.subplots()
+        axes.plot(*points.T, "o", markersize=3.5)
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        figure.draw_without_rendering()
+        names = [f"L0.H{i}" for i in range(8)]
+        _name_largest(axes, names, points)
+        canvas = FigureCanvasAgg(figure)
+        boxes = {t.get_text(): t.get_window_extent(canvas.get_renderer()) for t in axes.texts}
+        at = axes.transData.transform(points)
+        for name, box in boxes.items():
+            low, high = box.min, box.max
+            gaps = np.hypot(*np.maximum(0, np.maximum(low - at, at - high)).T)
+            assert gaps[names.index(name)] <= gaps.min() + 1.5, (spread, name)  # pixels
+            assert gaps.min() > 0, (spread, name)
+            assert not any(box.overlaps(other) for key, other in boxes.items() if key != name)
+    assert len(boxes) == 3

@@ -75,14 +75,16 @@ class HeadCard:
             key = self.text(one.sequence, one.key, one.key + 1)
             lines.append(f"    {one.weight:.2f}  {key} at −{one.query - one.key}  …{text}")
         lines.append(
-            f"  writes (OV circuit; copying {self.copying:+.2f}), on attending to a token:"
+            f"  writes (OV circuit; copying {self.copying:+.2f}), on attending to a token (logits "
+            "over the mean, before LayerNorm's scales):"
         )
-        for write in self.writes:
-            raised = "  ".join(
-                f"{self.glyph(t)} {by:+.2g}" for t, by in zip(write.raised, write.by, strict=True)
-            )
-            lines.append(f"    {self.glyph(write.token)}: {raised}")
+        lines += [f"    {self.glyph(write.token)}: {self.raised(write)}" for write in self.writes]
         return "\n".join(lines)
+
+    def raised(self, write: Write) -> str:
+        """Returns the tokens that a write raises most, each with its logits."""
+        pairs = zip(write.raised, write.by, strict=True)
+        return "  ".join(f"{self.glyph(token)} {by:+.3f}" for token, by in pairs)
 
     def text(self, sequence: int, start: int, stop: int) -> str:
         """Returns a piece of a sequence, spaces and newlines made visible."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -71,9 +73,6 @@ def effects_scatter(result: ComponentEffects) -> Figure:
             axes.axline((0, 0), (1, 1), color=GREY, linewidth=0.8, zorder=0)
             axes.set_xlim(min(limits), max(limits))
             axes.set_ylim(min(limits), max(limits))
-            for i in np.argsort(-np.abs(y))[:3]:
-                axes.annotate(str(some["component"].iloc[i]), (x[i], y[i]), (4, -9),
-                              textcoords="offset points", fontsize=6.5, color=GREY)  # fmt: skip
             rank = agreement.loc[str(layer)].to_dict()
             n = int(rank["n"])
             title = f"layer {layer}: {n} component{'s' if n > 1 else ''}"
@@ -86,7 +85,36 @@ def effects_scatter(result: ComponentEffects) -> Figure:
             axes.tick_params(labelsize=6.5)
         figure.supxlabel(f"direct effect on {_scalar(result.scalar)}", fontsize=8)
         figure.supylabel("total effect", fontsize=8)
+        figure.draw_without_rendering()  # lays the panels out, so that labels know their room
+        for axes, layer in zip(panels, layers, strict=False):
+            some = table[table["layer"] == layer]
+            _name_largest(axes, some["component"].tolist(), some[["direct", "total"]].to_numpy())
         return figure
+
+
+def _name_largest(
+    axes: Axes, names: Sequence[str], points: np.ndarray, most: int = 3, size: float = 6.5
+) -> None:
+    """Names the points furthest from y = 0, each where its name covers no point and no other name
+    and is nearest to its own point; a point without such room stays unnamed."""
+    pixels = axes.figure.dpi / 72
+    at = axes.transData.transform(points) / pixels  # in points, 1/72 inch
+    room = np.asarray(axes.bbox.extents) / pixels  # left, bottom, right, top
+    named = np.zeros((0, 4))
+    for i in np.argsort(-np.abs(points[:, 1]))[:most]:
+        width = 0.65 * size * len(names[i])
+        for dx, dy in ((4, 4), (4, -10), (-4 - width, 4), (-4 - width, -10), (8, -3),
+                       (-8 - width, -3)):  # fmt: skip
+            low = at[i] + np.array((dx, dy - 1))
+            high = low + np.array((width, size + 1))
+            gaps = np.hypot(*np.maximum(0, np.maximum(low - at, at - high)).T)  # to every point
+            free = (named[:, 2:] < low).any(1) | (named[:, :2] > high).any(1)
+            inside = (low > room[:2]).all() and (high < room[2:]).all()
+            if inside and free.all() and gaps.min() > 2 and gaps[i] <= gaps.min() + 1e-9:
+                axes.annotate(names[i], points[i], (dx, dy), textcoords="offset points",
+                              fontsize=size, color=GREY)  # fmt: skip
+                named = np.vstack((named, [*low, *high]))
+                break
 
 
 def shapley_bars(result: ShapleyValues) -> Figure:

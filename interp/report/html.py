@@ -231,10 +231,7 @@ def _card(card: HeadCard) -> dict[str, Any]:
             for one in card.examples
         ],
         "writes": [
-            {"token": card.glyph(one.token),
-             "raises": "  ".join(f"{card.glyph(t)} {by:+.2g}"
-                                 for t, by in zip(one.raised, one.by, strict=True))}
-            for one in card.writes
+            {"token": card.glyph(one.token), "raises": card.raised(one)} for one in card.writes
         ],
     }  # fmt: skip
 

@@ -293,6 +293,7 @@
   for (let l = 0; l < doc.config.n_layers; l++) for (let h = 0; h < doc.config.n_heads; h++) heads.push(`L${l}.H${h}`);
   const labels = records(table("head-labels")), scores = records(table("head-scores"));
   const labelsOf = (head) => labels.filter((r) => r.confirmed && `L${r.layer}.H${r.head}` === head).map((r) => r.label);
+  const effectUnit = ["log_prob", "loss", "kl"].includes(result("ComponentEffects")?.scalar) ? "nats" : "logits";
   const effectOf = (head) => { const row = records(table("effects")).find((r) => r.component === head); return row ? row.total : null; };
   const entropyOf = (head) => { const row = scores.find((r) => r.score === "entropy" && `L${r.layer}.H${r.head}` === head); return row ? row.value : null; };
   let nPos = 1, tokens = [], data = {};
@@ -432,7 +433,7 @@
       const named = labelsOf(head), effect = effectOf(head);
       cards.set(head, el("button", { type: "button", class: "card", "data-head": head, onclick: () => select({ head }) }, canvas, el("strong", { text: head }),
         el("span", { class: "chips" }, ...named.map((label) => el("span", { class: "chip", text: label }))),
-        el("small", { text: effect === null ? "" : `effect ${signed(effect, 3)}` })));
+        el("small", { text: effect === null ? "" : `effect ${signed(effect, 3)} ${effectUnit}` })));
     });
     function fill() {
       const by = { place: () => 0, effect: (h) => -(effectOf(h) ?? -Infinity), entropy: (h) => entropyOf(h) ?? Infinity }[order.value];
@@ -468,9 +469,9 @@
       words.replaceChildren(
         grid("Labels tried", ["label", "score", "null", "effect (nats)", "control", ""], labels.filter(own).map((r) => [r.label, number(r.score, 2), number(r.null, 2),
           `${signed(r.effect, 3)} [${signed(r.effect_low, 3)}, ${signed(r.effect_high, 3)}]`, `${signed(r.control, 3)}`, r.confirmed ? "confirmed" : "not confirmed"]), "no score stands above its nulls"),
-        grid("Scores furthest from uniform attention", ["score", "value", "95 %", "uniform", "permuted", "untrained", "q"], rows.map((r) => [r.score, number(r.value), `[${number(r.low)}, ${number(r.high)}]`, number(r.null), number(r.null_permuted), number(r.null_untrained), r.q_value === null ? "–" : r.q_value < 0.001 ? "<0.001" : number(r.q_value)]), "not measured"),
+        grid("Scores furthest from uniform attention", ["score", "value", "95 %", "uniform", "permuted", "untrained", "q"], rows.map((r) => [r.score + ({ span: " (keys)", distance: " (positions)" }[r.score] || ""), number(r.value), `[${number(r.low)}, ${number(r.high)}]`, number(r.null), number(r.null_permuted), number(r.null_untrained), r.q_value === null ? "–" : r.q_value < 0.001 ? "<0.001" : number(r.q_value)]), "not measured"),
         card ? grid("Attends most, in context", ["weight", "key", "text up to the query"], card.examples.map((e) => [e.weight.toFixed(2), `${e.key} at −${e.back}`, e.text]), "") : "",
-        card ? grid(`Writes, on attending to a token (copying ${signed(card.copying)})`, ["token", "raises"], card.writes.map((w) => [w.token, w.raises]), "") : "");
+        card ? grid(`Writes, on attending to a token (copying ${signed(card.copying)})`, ["token", "raises (logits, before LayerNorm's scales)"], card.writes.map((w) => [w.token, w.raises]), "") : "");
     }
   }
 
@@ -513,7 +514,7 @@
   function effects() {
     const place = $("#view-effects"), rows = records(table("effects"));
     if (!place || !rows.length) return;
-    const found = result("ComponentEffects"), unit = ["log_prob", "loss", "kl"].includes(found.scalar) ? "nats" : "logits";
+    const found = result("ComponentEffects"), unit = effectUnit;
     const colour = (layer) => layer < 0 ? css("--ink") : LAYERS[layer % LAYERS.length];
     const largest = [...rows].sort((a, b) => Math.max(Math.abs(b.total), Math.abs(b.direct)) - Math.max(Math.abs(a.total), Math.abs(a.direct))).slice(0, 14).map((r) => r.component);
     const layers = [...new Set(rows.map((r) => r.layer))].sort((a, b) => a - b);
