@@ -187,7 +187,7 @@ def test_the_atlas_sorts_and_filters(browser: Any, page: Path) -> None:
     selects = tab.locator("#view-atlas select")
     selects.nth(0).select_option("effect")
     shown = [
-        float(x.replace("effect ", "").replace("−", "-"))
+        float(x.removeprefix("effect ").removesuffix(" nats").replace("−", "-"))
         for x in cards.locator("small").all_text_contents()
     ]
     assert shown == sorted(shown, reverse=True)
