@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -101,6 +101,38 @@ def write_folder(path: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
+
+
+@contextlib.contextmanager
+def write_into(path: Path, last: str, replacing: Sequence[str] = ()) -> Iterator[Path]:
+    """Yields a temporary folder whose files go into the folder `path`, beside what is there, when
+    the block ends without an exception.
+
+    Args:
+        path: the folder.
+        last: the name of the file that goes last.
+        replacing: patterns of files in `path` that are removed where there is no new one.
+
+    Raises:
+        OutputError: the folder cannot be written or the disk is full; before the files began to
+            go there, `path` is as it was.
+    """
+    partial = _partial(path)
+    with _as_output_error(path):
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+            found = [p.relative_to(partial) for p in partial.rglob("*") if p.is_file()]
+            for old in (old for pattern in replacing for old in path.glob(pattern)):
+                if old.relative_to(path) not in found:
+                    old.unlink()
+            for name in sorted(found, key=lambda name: (name.name == last, name)):
+                place = path / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(partial / name, place)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def sha256(data: bytes) -> str:

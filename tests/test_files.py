@@ -10,7 +10,7 @@ import pytest
 from conftest import random_model, random_tokens
 
 from interp import HookedGPT, OutputError, write_cache
-from interp.files import sha256, write_file, write_folder, write_text
+from interp.files import sha256, write_file, write_folder, write_into, write_text
 
 
 @contextmanager
@@ -153,3 +153,47 @@ def test_disk_that_fills_up_under_a_cache_is_an_output_error(tmp_path):
 
 def test_sha256_of_nothing():
     assert sha256(b"").startswith("e3b0c44298fc1c14")
+
+
+def test_files_go_into_a_folder_together_and_what_they_replace_goes(tmp_path):
+    place = tmp_path / "r"
+    (place / "figures").mkdir(parents=True)
+    for name in ("figures/old.png", "figures/same.png", "kept.txt", "page"):
+        (place / name).write_text("old")
+    with write_into(place, last="page", replacing=("figures/*.png",)) as stage:
+        (stage / "figures").mkdir()
+        for name in ("figures/same.png", "figures/new.png", "page"):
+            (stage / name).write_text("new")
+        assert (place / "page").read_text() == "old"
+    held = {str(p.relative_to(place)): p.read_text() for p in place.rglob("*") if p.is_file()}
+    assert held == {
+        "figures/same.png": "new", "figures/new.png": "new", "page": "new", "kept.txt": "old",
+    }  # fmt: skip
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
+
+
+def test_a_failure_in_between_leaves_the_folder_as_it_was(tmp_path):
+    for place in (tmp_path / "r", tmp_path / "none"):
+        if place.name == "r":
+            place.mkdir()
+            (place / "page").write_text("old")
+        with (
+            pytest.raises(KeyboardInterrupt),
+            write_into(place, last="page", replacing=("*",)) as stage,
+        ):
+            (stage / "page").write_text("new")
+            raise KeyboardInterrupt
+    assert [p.name for p in tmp_path.rglob("*")] == ["r", "page"]
+    assert (tmp_path / "r" / "page").read_text() == "old"
+
+
+def test_the_last_file_does_not_go_where_another_could_not(tmp_path):
+    (tmp_path / "r" / "z" / "full").mkdir(parents=True)  # a folder where a file shall go
+    (tmp_path / "r" / "page").write_text("old")
+    with (
+        pytest.raises(OutputError, match="cannot write"),
+        write_into(tmp_path / "r", last="page") as stage,
+    ):
+        for name in ("page", "z"):
+            (stage / name).write_text("new")
+    assert (tmp_path / "r" / "page").read_text() == "old"

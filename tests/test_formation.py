@@ -206,3 +206,9 @@ def test_a_model_of_one_layer_has_no_paths():
     assert found.senders == ()
     assert found.icl.shape == (3, 4)
     figures.figures_of(found)
+
+
+def test_a_file_is_not_said_to_be_missing(tmp_path):
+    (tmp_path / "f").write_text("x")
+    with pytest.raises(interp.CheckpointError, match=r"f is a file, not the folder of a run"):
+        interp.formation(tmp_path / "f")

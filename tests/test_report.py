@@ -274,11 +274,17 @@ def test_a_loss_is_placed_between_the_counts(loss: float, said: str) -> None:
 def test_a_page_too_large_is_refused_and_an_old_one_stays(tmp_path: Path) -> None:
     model = hostile_model()
     few = results(model, HOSTILE)[:2]
-    page = interp.write_report(tmp_path / "r", model, few)
-    before = page.read_bytes()
-    with pytest.raises(interp.OutputError, match="raise --max-mb"):
-        interp.write_report(tmp_path / "r", model, few, max_mb=0.01)
-    assert page.read_bytes() == before
+    interp.write_report(tmp_path / "r", model, few)
+
+    def held() -> dict[str, bytes]:
+        return {str(p): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+
+    before = held()
+    for name in ("r", "new"):
+        with pytest.raises(interp.OutputError, match="raise --max-mb"):
+            interp.write_report(tmp_path / name, model, few[:1], title="r", max_mb=0.01)
+    assert held() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["r"]
 
 
 def test_a_page_that_would_be_too_large_is_coarser_and_says_so(tmp_path: Path) -> None:

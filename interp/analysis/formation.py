@@ -167,7 +167,8 @@ def checkpoints_of(folder: str | Path) -> dict[int, Path]:
         CheckpointError: there are none.
     """
     if not Path(folder).is_dir():
-        raise CheckpointError(f"{folder} does not exist; train one with: interp train RECIPE")
+        what = "is a file, not the folder of a run" if Path(folder).exists() else "does not exist"
+        raise CheckpointError(f"{folder} {what}; train one with: interp train RECIPE")
     places = sorted(Path(folder).glob("checkpoints/step-*"))
     if not places:
         raise CheckpointError(

@@ -88,7 +88,7 @@ def build_arm(recipe: Recipe, run: Run, d_vocab: int) -> HookedGPT:
         )
     if run.arm not in ARMS:
         raise ConfigError(
-            f"unknown arm {run.arm!r}{nearest(run.arm, ARMS)}; choose of {', '.join(ARMS)}"
+            f"unknown arm {run.arm!r}; choose of {', '.join(ARMS)}{nearest(run.arm, ARMS)}"
         )
     scale = {"unscaled": 1.0, "matched": 1.0, "inverse": float(run.d_head)}.get(run.arm, 0.0)
     values = {**recipe.model, "d_head": run.d_head, "d_vocab": d_vocab, "attn_scale": scale}

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -50,6 +50,7 @@ FORMAT = "gpt-interp-report/2"
 RESULTS = "results"  # where the command keeps what it computed, to use it again
 DIGITS = 7  # of a number in a table of the page
 FINE, COARSE = 1, 10  # quanta to which large maps are rounded
+REPLACED = ("figures/*.png", "figures/*.svg", "tables/*.csv")  # an earlier report's
 MOST_ROWS = 200_000  # of a table written beside the page
 PAGE_DPI = 160
 CSS_PIXELS_PER_INCH = 96
@@ -104,9 +105,9 @@ def write_report(
 ) -> Path:
     """Writes `report.html`, `results.json`, `figures/` and `tables/`; returns the page's path.
 
-    The page is written last: while an old one is there, it is whole. Large arrays stand in it as
-    two bytes a number (`Result.QUANTA` says how finely), ten times as coarse where the page would
-    be too large otherwise; `results.json` has them as they are.
+    Nothing is there before all of it is made, and the page goes there last. Large arrays stand in
+    it as two bytes a number (`Result.QUANTA` says how finely), ten times as coarse where the page
+    would be too large otherwise; `results.json` has them as they are.
 
     Args:
         folder: where; an earlier report of the same title there is replaced, anything else refused.
@@ -138,51 +139,58 @@ def write_report(
         "sample_seed": sample_seed,
     }
     whole = document | {"results": [result.to_document() for result in results]}
-    files.write_text(folder / "results.json", _json(whole) + "\n")
-    written: set[Path] = set()
-    captions, sections, tables = _results(results, folder, written)
-    if history:
-        last = history[-1]
-        captions["training"] = (
-            f"Loss while training on {last.tokens:,} characters ({last.seconds:.0f} s); the "
-            "validation split is read whole, each character predicted once."
-        )
-        if yardsticks is not None:
-            captions["training"] += (
-                " Dashed: counts of the characters before, up to order "
-                f"{max(yardsticks.orders)} (add-{yardsticks.constant:g})."
+    with files.write_into(folder, last="report.html", replacing=REPLACED) as stage:
+        files.write_text(stage / "results.json", _json(whole) + "\n")
+        captions, sections, tables = _results(results, stage)
+        if history:
+            last = history[-1]
+            captions["training"] = (
+                f"Loss while training on {last.tokens:,} characters ({last.seconds:.0f} s); the "
+                "validation split is read whole, each character predicted once."
             )
-        figures.save_figure(figures.loss_curve(history), folder / "figures" / "loss")
-        written |= _files_of("loss", folder)
-    _remove_stale(folder, written)
-    embedded = document | {
-        "tables": {name: _table(frame) for name, frame in tables.items() if len(frame) <= 2000},
-        "cards": {card.head: _card(card) for card in cards},
-    }
-    css, script = asset("assets/report.css"), asset("assets/report.js")
-    for quanta in (FINE, COARSE):  # coarser only if the page is too large otherwise
-        rounded = [result.to_document(quanta=quanta) for result in results]
-        page = template().render(
-            title=title, css=css, script=script, css_hash=_hash(css), script_hash=_hash(script),
-            config=model.config, n_parameters=sum(p.numel() for p in model.parameters()),
-            history=list(history), uniform=math.log(model.config.d_vocab),
-            counts=[] if yardsticks is None else
-            list(zip(yardsticks.orders, yardsticks.losses, strict=True)),
-            findings=findings(results, history, yardsticks), captions=captions, sections=sections,
-            checks=_checks(results), provenance=_provenance(results), steps=_steps(rounded),
-            sample=sample, sample_seed=sample_seed,
-            results_json=_json(embedded | {"results": rounded}).replace("<", "\\u003c"),
-        )  # fmt: skip
+            if yardsticks is not None:
+                captions["training"] += (
+                    " Dashed: counts of the characters before, up to order "
+                    f"{max(yardsticks.orders)} (add-{yardsticks.constant:g})."
+                )
+            figures.save_figure(figures.loss_curve(history), stage / "figures" / "loss")
+        embedded = document | {
+            "tables": {name: _table(frame) for name, frame in tables.items() if len(frame) <= 2000},
+            "cards": {card.head: _card(card) for card in cards},
+        }
+        css, script = asset("assets/report.css"), asset("assets/report.js")
+
+        def page_of(rounded: list[dict[str, Any]]) -> str:
+            return template().render(
+                title=title, css=css, script=script, css_hash=_hash(css),
+                script_hash=_hash(script), config=model.config,
+                n_parameters=sum(p.numel() for p in model.parameters()),
+                history=list(history), uniform=math.log(model.config.d_vocab),
+                counts=[] if yardsticks is None else
+                list(zip(yardsticks.orders, yardsticks.losses, strict=True)),
+                findings=findings(results, history, yardsticks), captions=captions,
+                sections=sections, checks=_checks(results), provenance=_provenance(results),
+                steps=_steps(rounded), sample=sample, sample_seed=sample_seed,
+                results_json=_json(embedded | {"results": rounded}).replace("<", "\\u003c"),
+            )  # fmt: skip
+
+        files.write_text(stage / "report.html", _fitting(results, page_of, max_mb))
+    return folder / "report.html"
+
+
+def _fitting(
+    results: Sequence[Result], page_of: Callable[[list[dict[str, Any]]], str], max_mb: float
+) -> str:
+    """The page of the finest steps that make it small enough."""
+    for quanta in (FINE, COARSE):
+        page = page_of([result.to_document(quanta=quanta) for result in results])
         size = len(page.encode("utf-8")) / 1e6
         if size <= max_mb:
-            break
-    else:
-        raise OutputError(
-            f"the page would have {size:.1f} MB, more than {max_mb:g}; give a shorter passage or "
-            "fewer sections, or raise --max-mb"
-        )
-    files.write_text(folder / "report.html", page)
-    return folder / "report.html"
+            return page
+    raise OutputError(
+        f"the page would have {size:.1f} MB, more than {max_mb:g}; give a shorter passage or fewer "
+        "sections, or raise --max-mb"
+    )
 
 
 def _json(document: Any) -> str:
@@ -295,7 +303,7 @@ def check_free(folder: Path, title: str) -> None:
 
 
 def _results(
-    results: Sequence[Result], folder: Path, written: set[Path]
+    results: Sequence[Result], folder: Path
 ) -> tuple[dict[str, str], list[_Section], dict[str, pd.DataFrame]]:
     """Captions of the script's views, sections of figures, and the tables; writes their files."""
     captions: dict[str, str] = {}
@@ -310,7 +318,6 @@ def _results(
         if len(frame) <= MOST_ROWS:  # of more, results.json has them
             csv = frame.to_csv(index=False, lineterminator="\n")
             files.write_text(folder / "tables" / f"{name}.csv", csv)
-            written.add(folder / "tables" / f"{name}.csv")
         view = VIEWS.get(kind)
         first = view is not None and view not in captions
         if isinstance(result, AttentionScaling) and result.each:
@@ -318,7 +325,6 @@ def _results(
         if not isinstance(result, LONG):
             tables[view if first and view else name] = frame
         for figure_name, (figure, caption) in _drawn(result).items():
-            written |= _files_of(figure_name + suffix, folder)
             if kind in HEADINGS and not first:
                 shown = figure_of(figure_name + suffix, figure, caption, folder, name)
                 id, heading = HEADINGS[kind]
@@ -346,14 +352,6 @@ def _suffix(name: str, used: dict[str, int]) -> str:
     """What keeps a second result of the same kind from overwriting the first one's files."""
     used[name] = used.get(name, 0) + 1
     return "" if used[name] == 1 else f"-{used[name]}"
-
-
-def _remove_stale(folder: Path, now: set[Path]) -> None:
-    """Removes figures and tables of an earlier report that this one does not have."""
-    for pattern in ("figures/*.png", "figures/*.svg", "tables/*.csv"):
-        for path in folder.glob(pattern):
-            if path not in now:
-                path.unlink()
 
 
 def _table_name(result: Result) -> str:
@@ -416,10 +414,6 @@ def figure_of(
     data = base64.b64encode(figures.png(figure, PAGE_DPI)).decode("ascii")
     width = round(figure.get_figwidth() * CSS_PIXELS_PER_INCH)
     return {"name": name, "png": data, "caption": caption, "width": width, "table": table}
-
-
-def _files_of(name: str, folder: Path) -> set[Path]:
-    return {folder / "figures" / f"{name}.{kind}" for kind in ("png", "svg")}
 
 
 def asset(name: str) -> str:
