@@ -16,6 +16,7 @@ from interp.cli.common import (
     OutOption,
     RecipeArg,
     SeedOption,
+    SequencesOption,
     TextOption,
     app,
     device_of,
@@ -23,6 +24,7 @@ from interp.cli.common import (
     progress_bar,
     sequences_of,
     write_csv,
+    written_as_asked,
 )
 from interp.errors import ConfigError, TokenError
 
@@ -37,9 +39,7 @@ def scaling(
         bool, typer.Option("--each", help="multiply one head at a time instead of all")
     ] = False,
     text: TextOption = None,
-    sequences: Annotated[
-        int, typer.Option("--sequences", min=1, help="how many, of n_ctx characters")
-    ] = 16,
+    sequences: SequencesOption = 16,
     seed: SeedOption = 0,
     csv: CsvOption = None,
     device: DeviceOption = "cpu",
@@ -53,9 +53,7 @@ def scaling(
     tokens = sequences_of(model, gpt, text, None, sequences)
     with progress_bar("scaling") as progress:
         result = attention_scaling(gpt, tokens, values, each=each, seed=seed, progress=progress)
-    write_csv(csv, result)
-    if as_json:
-        print(json.dumps(result.to_document()))
+    if written_as_asked(result, csv, as_json):
         return
     print(
         f"scores multiplied in {'one head at a time' if each else 'all heads'}; n = {len(tokens)} "
@@ -136,9 +134,7 @@ def _numbers(option: str, given: str, kind: type) -> list[Any]:
 def heads(
     model: ModelArg,
     text: TextOption = None,
-    sequences: Annotated[
-        int, typer.Option("--sequences", min=1, help="how many, of n_ctx characters")
-    ] = 128,
+    sequences: SequencesOption = 128,
     untrained: Annotated[
         int, typer.Option("--untrained", min=0, help="untrained models to compare with")
     ] = 20,

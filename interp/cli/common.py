@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,6 +38,9 @@ TextOption = Annotated[Path | None, typer.Option("--text", help="a UTF-8 file to
 PromptOption = Annotated[str | None, typer.Option("--prompt", help="text to look at instead")]
 SeedOption = Annotated[
     int, typer.Option("--seed", min=0, help="the same seed gives the same output")
+]
+SequencesOption = Annotated[
+    int, typer.Option("--sequences", min=1, help="how many, of n_ctx characters")
 ]
 DeviceOption = Annotated[str, typer.Option("--device", help="cpu, cuda, mps, or auto")]
 JsonOption = Annotated[bool, typer.Option("--json", help="print JSON instead of text")]
@@ -102,6 +106,14 @@ def write_csv(path: Path | None, result: Result) -> None:
 
     if path is not None:
         files.write_text(path, result.to_frame().to_csv(index=False, lineterminator="\n"))
+
+
+def written_as_asked(result: Result, csv: Path | None, as_json: bool) -> bool:
+    """Writes the table if a path was given, and prints JSON if asked; True if that was all."""
+    write_csv(csv, result)
+    if as_json:
+        print(json.dumps(result.to_document()))
+    return as_json
 
 
 def say(message: str) -> None:

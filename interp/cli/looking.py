@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from pathlib import Path
@@ -17,13 +16,14 @@ from interp.cli.common import (
     ModelArg,
     PromptOption,
     SeedOption,
+    SequencesOption,
     TextOption,
     app,
     load,
     progress_bar,
     say,
     sequences_of,
-    write_csv,
+    written_as_asked,
 )
 from interp.errors import TokenError
 
@@ -57,9 +57,7 @@ def attribute(
     """Split the logit of each next character into the parts that made it."""
 
     result = attribution_of(load(model, device), model, prompt, text, by, scalar, target, foil)
-    write_csv(csv, result)
-    if as_json:
-        print(json.dumps(result.to_document()))
+    if written_as_asked(result, csv, as_json):
         return
     from interp.gpt.tokenizer import visible
 
@@ -93,9 +91,7 @@ def effects(
         str | None, typer.Option("--foil", help="with --scalar foil: the character")
     ] = None,
     text: TextOption = None,
-    sequences: Annotated[
-        int, typer.Option("--sequences", min=1, help="how many, of n_ctx characters")
-    ] = 32,
+    sequences: SequencesOption = 32,
     seed: SeedOption = 0,
     csv: CsvOption = None,
     device: DeviceOption = "cpu",
@@ -114,9 +110,7 @@ def effects(
         )  # fmt: skip
     for warning in warned:
         say(f"warning: {warning.message}")
-    write_csv(csv, result)
-    if as_json:
-        print(json.dumps(result.to_document()))
+    if written_as_asked(result, csv, as_json):
         return
     table = result.to_frame()
     print(
@@ -180,9 +174,7 @@ def patch(
         if into is None
         else path_patching(gpt, clean, corrupted, into, **options)
     )
-    write_csv(csv, result)
-    if as_json:
-        print(json.dumps(result.to_document()))
+    if written_as_asked(result, csv, as_json):
         return
     print(
         f"{result.what}, {direction}; logit of {visible(result.target)} − {visible(result.foil)} "
@@ -201,9 +193,7 @@ def check(
     model: ModelArg,
     prompt: PromptOption = None,
     text: TextOption = None,
-    sequences: Annotated[
-        int, typer.Option("--sequences", min=1, help="how many, of n_ctx characters")
-    ] = 2,
+    sequences: SequencesOption = 2,
     seed: SeedOption = 0,
     csv: CsvOption = None,
     device: DeviceOption = "cpu",
@@ -214,10 +204,7 @@ def check(
 
     gpt = load(model, device)
     result = check_model(gpt, sequences_of(model, gpt, text, prompt, sequences), seed=seed)
-    write_csv(csv, result)
-    if as_json:
-        print(json.dumps(result.to_document()))
-    else:
+    if not written_as_asked(result, csv, as_json):
         for row in result.to_frame().to_dict("records"):
             how = row["note"] or f"{row['error']:.1e} (tolerance {row['tolerance']:.0e})"
             print(f"{row['outcome']:<15} {row['kind']:<7} {row['check']:<40} {how}")

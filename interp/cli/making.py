@@ -17,6 +17,7 @@ from interp.cli.common import (
     PromptOption,
     RecipeArg,
     SeedOption,
+    SequencesOption,
     TextOption,
     app,
     device_of,
@@ -66,9 +67,7 @@ def cache(
     out: OutOption = None,
     text: TextOption = None,
     prompt: PromptOption = None,
-    sequences: Annotated[
-        int, typer.Option("--sequences", min=1, help="how many, of n_ctx characters")
-    ] = 16,
+    sequences: SequencesOption = 16,
     names: Annotated[
         str, typer.Option("--names", help="all, contributions, residual or attention")
     ] = "contributions",
