@@ -554,8 +554,8 @@ def test_a_logarithmic_axis_has_plain_numbers_on_it_however_narrow_it_is(letter,
 
 def test_names_of_crowded_points_cover_neither_each_other_nor_points_and_stand_by_their_own():
     rng = np.random.default_rng(0)
-    for spread in (1e-3, 0.02, 0.1, 1.0):
-        points = 0.5 + spread * rng.uniform(-0.5, 0.5, (8, 2))
+    for middle, spread in ((0.5, 1e-3), (0.5, 0.02), (0.97, 0.05), (0.02, 0.03), (0.5, 0.7)):
+        points = middle + spread * rng.uniform(-0.5, 0.5, (8, 2))
         figure = Figure(figsize=(2.5, 2.6))
         axes = figure.subplots()
         axes.plot(*points.T, "o", markersize=3.5)
@@ -568,8 +568,18 @@ def test_names_of_crowded_points_cover_neither_each_other_nor_points_and_stand_b
         at = axes.transData.transform(points)
         for name, box in boxes.items():
             low, high = box.min, box.max
+            assert (low >= axes.bbox.min).all(), (spread, name)
+            assert (high <= axes.bbox.max).all(), (spread, name)
             gaps = np.hypot(*np.maximum(0, np.maximum(low - at, at - high)).T)
             assert gaps[names.index(name)] <= gaps.min() + 1.5, (spread, name)  # pixels
             assert gaps.min() > 0, (spread, name)
             assert not any(box.overlaps(other) for key, other in boxes.items() if key != name)
-    assert len(boxes) == 3
+
+
+def test_points_with_room_are_named():
+    axes = Figure(figsize=(2.5, 2.6)).subplots()
+    axes.set(xlim=(0, 1), ylim=(-1, 1))
+    _name_largest(
+        axes, ["a", "b", "c", "d"], np.array([[0.2, 0.3], [0.5, -0.6], [0.7, 0.8], [0.4, 0]])
+    )
+    assert [text.get_text() for text in axes.texts] == ["c", "b", "a"]

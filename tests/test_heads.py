@@ -407,6 +407,8 @@ def test_card_tells_where_a_head_looks_and_what_it_writes():
         assert by == pytest.approx(10 * 7 / 8)  # less the mean over 8 tokens
     assert card.copying == pytest.approx(1)
     assert "L1.H0" in str(card)
+    write = dataclasses.replace(card.writes[0], raised=(1, 0), by=(0.04, -0.0125))
+    assert card.raised(write) == f"{card.glyph(1)} +0.040  {card.glyph(0)} -0.013"
     with pytest.raises(ConfigError, match="not a head"):
         interp.head_card(model, "embed", scores)
 

@@ -95,8 +95,8 @@ def effects_scatter(result: ComponentEffects) -> Figure:
 def _name_largest(
     axes: Axes, names: Sequence[str], points: np.ndarray, most: int = 3, size: float = 6.5
 ) -> None:
-    """Names the points furthest from y = 0, each where its name covers no point and no other name
-    and is nearest to its own point; a point without such room stays unnamed."""
+    """Names the points furthest from y = 0, each where its name is inside, covers no other name and
+    is nearest to its own point, so covers none; a point without such room stays unnamed."""
     pixels = axes.figure.dpi / 72
     at = axes.transData.transform(points) / pixels  # in points, 1/72 inch
     room = np.asarray(axes.bbox.extents) / pixels  # left, bottom, right, top
@@ -110,7 +110,7 @@ def _name_largest(
             gaps = np.hypot(*np.maximum(0, np.maximum(low - at, at - high)).T)  # to every point
             free = (named[:, 2:] < low).any(1) | (named[:, :2] > high).any(1)
             inside = (low > room[:2]).all() and (high < room[2:]).all()
-            if inside and free.all() and gaps.min() > 2 and gaps[i] <= gaps.min() + 1e-9:
+            if inside and free.all() and gaps[i] <= gaps.min() + 1e-9:
                 axes.annotate(names[i], points[i], (dx, dy), textcoords="offset points",
                               fontsize=size, color=GREY)  # fmt: skip
                 named = np.vstack((named, [*low, *high]))
