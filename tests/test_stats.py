@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
+from interp import ConfigError
 from interp.analysis.stats import (
     DRAWS,
     FEWEST,
@@ -63,6 +64,14 @@ def test_one_sequence_has_no_interval():
     np.testing.assert_array_equal(mean, [2, 3])
     assert np.isnan(low).all()
     assert np.isnan(high).all()
+
+
+@pytest.mark.parametrize(
+    ("values", "level"), [(np.zeros((3, 0)), 0.95), (np.array(2.0), 0.95), (np.zeros(4), 1.0)]
+)
+def test_an_interval_of_nothing_is_refused(values, level):
+    with pytest.raises(ConfigError, match="one or more sequences"):
+        mean_interval(values, level=level)
 
 
 def test_many_normal_values_give_nearly_students_interval():

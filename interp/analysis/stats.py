@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import stats
 
+from interp.errors import ConfigError
+
 LEVEL = 0.95
 DRAWS = 2000
 FEWEST = 8  # with fewer sequences too many resamples hold hardly more than one of them
@@ -23,7 +25,7 @@ def bootstrap_weights(n: int, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
 def mean_interval(
     values: np.ndarray, *, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns mean, low and high of `values` [..., sequence] over its last axis.
+    """Returns mean, low and high [...] of `values` [..., sequence], in their units.
 
     A studentised bootstrap (bootstrap-t): the resampled quantity is (mean* − mean) / se*, which
     follows skewed data where the percentile interval does not. Measured coverage of the 95 %
@@ -41,10 +43,18 @@ def mean_interval(
         draws: number of resamples.
         seed: of the resamples; all leading axes share them.
 
+    Raises:
+        ConfigError: no sequences, or a level that is not between 0 and 1.
+
     Source: Efron & Tibshirani, An Introduction to the Bootstrap (1993), section 12.5.
     """
     values = np.asarray(values, dtype=np.float64)
-    n = values.shape[-1]
+    n = values.shape[-1] if values.ndim else 0
+    if n < 1 or not 0 < level < 1:
+        raise ConfigError(
+            f"an interval needs a number for each of one or more sequences, and a level between 0 "
+            f"and 1; got values of shape {values.shape} and level = {level}"
+        )
     mean = np.asarray(values.mean(-1))
     if n == 1:
         unknown = np.full_like(mean, np.nan)
