@@ -21,7 +21,7 @@ import torch
 from matplotlib.figure import Figure
 
 import interp
-from interp.report import figures
+from interp.pages import figures
 
 RUNGS = ("bigram", "averages", "dense", "positions", "average", "head", "heads", "block", "stack")
 ADDS = {
@@ -84,13 +84,13 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# %% The figure: loss by rung, between the yardsticks.
-def draw(table: pd.DataFrame, yardsticks: interp.NGramLosses, name: str) -> Figure:
+# %% The figure: loss by rung, between the baselines.
+def draw(table: pd.DataFrame, baselines: interp.NGramLosses, name: str) -> Figure:
     with figures.style():
         figure = Figure(figsize=(7.2, 4.0))
         axes = figure.subplots()
         y = np.arange(len(table))
-        for order, loss in zip(yardsticks.orders, yardsticks.losses, strict=True):
+        for order, loss in zip(baselines.orders, baselines.losses, strict=True):
             if order > 1:
                 axes.axvline(loss, color=figures.GREY, linewidth=0.9, linestyle="--", zorder=0)
                 axes.annotate(
@@ -127,7 +127,7 @@ def main() -> None:
 
     corpus = interp.load_corpus(path=args.text) if args.text else interp.load_corpus()
     encode = corpus.tokenizer().encode
-    yardsticks = interp.ngram_losses(
+    baselines = interp.ngram_losses(
         encode(corpus.train), encode(corpus.validation), len(corpus.tokenizer())
     )
     smoothed = interp.ngram_losses(
@@ -149,11 +149,11 @@ def main() -> None:
                   f"loss {row['loss']:.4f}  {row['seconds']:.0f} s", flush=True)  # fmt: skip
     runs = pd.DataFrame(rows).sort_values(["rung", "seed"])
     table = summary(runs)
-    counts = yardsticks.to_frame().rename(columns={"loss": "add 0.01"})
+    counts = baselines.to_frame().rename(columns={"loss": "add 0.01"})
     counts["Kneser-Ney"] = smoothed.losses
 
     losses = table.set_index("rung")["loss"]
-    bigram = yardsticks.losses[1]
+    bigram = baselines.losses[1]
     unchanged = runs.pivot(index="seed", columns="rung", values="loss")
     same = bool((unchanged["bigram"] == unchanged["averages"]).all())
     lead = (
@@ -177,7 +177,7 @@ def main() -> None:
                 figures=[
                     (
                         "ladder",
-                        draw(table, yardsticks, corpus.name),
+                        draw(table, baselines, corpus.name),
                         "Validation loss of each rung; dashed: count models, add-0.01. Each "
                         "window is 8 characters, so the first in it is predicted from one, the "
                         f"last from eight. n = {args.seeds} seeds.",
@@ -186,7 +186,7 @@ def main() -> None:
                 tables={"ladder": table},
             ),
             interp.StudySection(
-                heading="The yardsticks",
+                heading="The baselines",
                 text=["Count models of order 1 to 5 on the same text, nats per character."],
                 tables={"ngrams": counts},
             ),

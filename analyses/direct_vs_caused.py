@@ -21,7 +21,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import interp
-from interp.report import figures
+from interp.pages import figures
 
 SEED = 0
 ABLATIONS = ("mean", "zero", "resample")
@@ -90,11 +90,11 @@ def main() -> None:
     text = interp.Recipe.load(args.model / "recipe.toml").text.load()
     tokens = model.to_tokens(text.passages(model.config.n_ctx, args.passages, seed=SEED))
     effects = {
-        ablate: interp.component_effects(model, tokens, ablate=ablate, scalar=SCALAR, seed=SEED)
+        ablate: interp.component_effects(model, tokens, ablate=ablate, metric=SCALAR, seed=SEED)
         for ablate in ABLATIONS
     }
     _, cache = model.run_with_cache(tokens[:16])
-    shares = interp.shapley_values(model, cache, scalar=SCALAR)
+    shares = interp.shapley_values(model, cache, metric=SCALAR)
     checks = interp.check_model(model, tokens[:2], seed=SEED)
 
     tables = {ablate: result.to_frame() for ablate, result in effects.items()}

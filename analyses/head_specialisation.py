@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 
 import interp
-from interp.report import figures
+from interp.pages import figures
 
 SEED = 0
 

@@ -25,7 +25,7 @@ import torch
 from matplotlib.figure import Figure
 
 import interp
-from interp.report import figures
+from interp.pages import figures
 
 RECIPE = Path(__file__).parent.parent / "models" / "recipes" / "induction-2l.toml"
 COLOURS = {"two layers": "#0072b2", "one layer": "#d55e00", "fixed period": "#cc79a7"}

@@ -19,7 +19,7 @@ import torch
 from matplotlib.figure import Figure
 
 import interp
-from interp.report import figures
+from interp.pages import figures
 
 SEED = 0
 SIZES = (8, 64, 512)

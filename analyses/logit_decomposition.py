@@ -21,7 +21,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import interp
-from interp.report import figures
+from interp.pages import figures
 
 SEED = 0
 

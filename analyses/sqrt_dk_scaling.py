@@ -21,7 +21,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import interp
-from interp.report import figures
+from interp.pages import figures
 
 SEED = 0
 SIZES = (8, 64, 512)
@@ -32,15 +32,15 @@ RECIPE = Path(__file__).parent.parent / "models" / "recipes" / "sqrt-dk.toml"
 def theory() -> pd.DataFrame:
     rows = []
     for d in SIZES:
-        for arm, deviation in (("unscaled", np.sqrt(d)), ("over √d_k", 1.0)):
-            s = interp.softmax_statistics(float(deviation), 8, seed=SEED)
+        for arm, std in (("unscaled", np.sqrt(d)), ("over √d_k", 1.0)):
+            s = interp.softmax_statistics(float(std), 8, seed=SEED)
             rows.append(
                 {
-                    "d_k": d, "scores": arm, "deviation": float(deviation),
+                    "d_k": d, "scores": arm, "std": float(std),
                     "median largest weight": s.median_largest[0], "± ": s.median_largest[1],
                     "entropy / ln 8": s.entropy_normalised[0], "±": s.entropy_normalised[1],
                     "mean p(1−p)": s.slope[0],
-                    "median largest, dot products": dot_products(d, deviation / np.sqrt(d)),
+                    "median largest, dot products": dot_products(d, std / np.sqrt(d)),
                 }
             )  # fmt: skip
     return pd.DataFrame(rows)
@@ -85,7 +85,7 @@ def draw_untrained(table: pd.DataFrame) -> Figure:
     looks = {"unscaled": ("q·k", "#d55e00", "s"), "sqrt": ("q·k / √d_k", "#0072b2", "o"),
              "inverse": ("q·k / d_k", "#009e73", "^")}  # fmt: skip
     names = {"linear": "nn.Linear's initial weights (the lesson's)",
-             "ours": "normal, deviation 0.02 (GPT-2's, ours)"}  # fmt: skip
+             "ours": "normal, std 0.02 (GPT-2's, ours)"}  # fmt: skip
     with figures.style():
         figure = Figure(figsize=(8.2, 3.2))
         panels = figure.subplots(1, 2, sharey=True)
@@ -122,7 +122,7 @@ def verdict(
     s = summary.set_index(["arm", "d_head"])
     small, large = summary["d_head"].min(), summary["d_head"].max()
     parts = [
-        "Saturation is real, but it is a matter of the scores' deviation, not of d_k alone: with "
+        "Saturation is real, but it is a matter of the scores' std, not of d_k alone: with "
         f"the lesson's own initial weights scaled attention starts all but uniform (entropy "
         f"{lesson['sqrt'].min():.3f} to {lesson['sqrt'].max():.3f} of its maximum at every width), "
         f"and unscaled attention falls from {lesson['unscaled', 8]:.3f} at d_k = 8 to "
@@ -160,14 +160,14 @@ def _against(row: pd.Series, d: int) -> str:
 
 
 def _undone(arm: str, row: pd.Series, sqrt: pd.Series, d: int) -> str:
-    """Did training undo the constant: did the deviation move towards that of "sqrt"?"""
+    """Did training undo the constant: did the std move towards that of "sqrt"?"""
     name = "too small a constant, 1/d_k," if arm == "inverse" else "the missing scale"
     first, last, there = (
-        row["deviation_first"], row["deviation_last"], sqrt["deviation_last"],
+        row["std_first"], row["std_last"], sqrt["std_last"],
     )  # fmt: skip
     nearer = abs(np.log(last / there)) < abs(np.log(first / there))
     return (
-        f"Training {'undoes' if nearer else 'does not undo'} {name} at d_k = {d}: the deviation of "
+        f"Training {'undoes' if nearer else 'does not undo'} {name} at d_k = {d}: the std of "
         f"the scores goes from {first:.2g} to {last:.2g}, that of “sqrt” to {there:.2g}."
     )
 
@@ -231,7 +231,7 @@ def main() -> None:
             interp.StudySection(
                 heading="Theory: eight normal scores through a softmax",
                 text=[
-                    "A dot product of d_k independent products has deviation √d_k; divided by √d_k "
+                    "A dot product of d_k independent products has std √d_k; divided by √d_k "
                     "it has 1, for every d_k: the scaled rows are one draw. 10⁶ rows, ± one "
                     "standard error; real dot products share their query (4,000 rows).",
                 ],
@@ -240,7 +240,7 @@ def main() -> None:
             interp.StudySection(
                 heading="Untrained models: theory against measurement",
                 text=[
-                    "The theory's deviation follows from the initial weights alone. One head, 64 "
+                    "The theory's std follows from the initial weights alone. One head, 64 "
                     f"positions of {corpus.name}, n = {start['n'].iloc[0]} untrained models a "
                     "point. Repeated characters make real scores spread a little less."
                 ],

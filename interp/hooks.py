@@ -17,10 +17,8 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from torch import Tensor
-from transformer_lens import ActivationCache as TLActivationCache
-from transformer_lens import FactoredMatrix, HookedRootModule
-from transformer_lens.hook_points import HookPoint as TLHookPoint
-from transformer_lens.hook_points import LensHandle
+from transformer_lens import ActivationCache as TLActivationCache, FactoredMatrix, HookedRootModule
+from transformer_lens.hook_points import HookPoint as TLHookPoint, LensHandle
 from transformer_lens.utilities import Slice, get_act_name
 
 from interp.errors import HookError, nearest

@@ -14,9 +14,9 @@ type_checked = beartype(
     conf=BeartypeConf(is_pep484_tower=True, hint_overrides=FrozenDict({Self: object}))
 )
 checked = [
-    "interp.analysis", "interp.cache", "interp.cli", "interp.report", "interp.training",
-    *(f"interp.gpt.{name}" for name in ("checkpoint", "config", "generate", "ladder", "model",
-                                        "numpy_attention", "reference", "tokenizer")),
+    *(f"interp.{room}" for room in ("analysis", "cli", "data", "ground_truth", "lesson", "pages",
+                                    "results", "store", "stream", "training")),
+    *(f"interp.gpt.{name}" for name in ("config", "folder", "generate", "model", "tokenizer")),
 ]  # fmt: skip
 if os.environ.get("TYPE_CHECKS") == "all":  # and what runs thousands of times a test
     checked = ["interp"]

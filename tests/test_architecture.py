@@ -12,7 +12,8 @@ import pytest
 import interp
 
 ROOT = Path(__file__).parent.parent
-ORDER = ["errors", "files", "hooks", "gpt", "training", "cache", "analysis", "report", "cli"]
+ORDER = ["errors", "files", "hooks", "figures", "gpt", "results", "lesson", "ground_truth", "data",
+         "training", "store", "stream", "analysis", "pages", "cli"]  # fmt: skip
 PUBLIC = [
     "ActivationCache",
     "AttentionPatterns",
@@ -89,7 +90,7 @@ PUBLIC = [
     "mean_interval",
     "model_hash",
     "ngram_losses",
-    "one_head_attribution",
+    "single_head_attribution",
     "ov_circuit",
     "path_effects",
     "path_patching",
@@ -155,21 +156,21 @@ def test_only_hooks_imports_transformer_lens() -> None:
 
 
 def test_analyses_do_not_draw() -> None:
-    for path in (ROOT / "interp" / "analysis").glob("*.py"):
+    for path in (ROOT / "interp" / "analysis").rglob("*.py"):
         assert not any(module.startswith("matplotlib") for module in imports(path)), path
 
 
 def test_studies_use_the_public_names_and_figures_only() -> None:
     for path in (ROOT / "analyses").glob("*.py"):
         ours = {module for module in imports(path) if module.split(".")[0] == "interp"}
-        assert ours <= {"interp", "interp.report", "interp.report.figures"}, path
+        assert ours <= {"interp", "interp.pages", "interp.pages.figures"}, path
 
 
 def test_public_names() -> None:
-    assert interp.__all__ == sorted(PUBLIC)
+    assert sorted(interp.__all__) == sorted(PUBLIC)
     for name in interp.__all__:
         assert getattr(interp, name).__doc__, name
-    with pytest.raises(AttributeError, match="no attribute 'HookedGTP'"):
+    with pytest.raises(AttributeError, match="HookedGTP"):
         _ = interp.HookedGTP
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import TOLERANCE, VARIANTS, random_model, random_tokens, variant_id
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from interp import (
     ActivationCache,
@@ -19,10 +18,10 @@ from interp import (
     attention_patterns,
     logit_attribution,
 )
-from interp.analysis.attribution import check_complete
+from interp.analysis.direct.attribution import check_complete
 
 ALL_VARIANTS = [*VARIANTS, {"n_layers": 0}, {"dropout": 0.2}]
-SCALARS = ["centered", "foil", "probability", "raw"]
+METRICS = ["centered", "foil", "probability", "raw"]
 unchecked = inspect.unwrap(logit_attribution)
 
 
@@ -41,10 +40,10 @@ def with_one_replaced(cache, name, value):
     return ActivationCache(values, cache.model, tokens=cache.tokens, rebuilds=True)
 
 
-def scalar_of(logits, scalar, targets, foil):
+def scalar_of(logits, metric, targets, foil):
     """The definition, from the logits of a plain run."""
     at_target = logits.gather(-1, targets[..., None])[..., 0]
-    match scalar:
+    match metric:
         case "raw":
             return at_target
         case "centered":
@@ -80,14 +79,14 @@ def test_rows_sum_to_the_scalar_at_every_position_for_every_target(variant, dtyp
     logits = model(tokens)
     _, cache = model.run_with_cache(tokens)
     for by in ("block", "head"):
-        for scalar in SCALARS:
+        for metric in METRICS:
             for y in range(model.config.d_vocab):
                 targets = torch.full_like(tokens, y)
                 parts = logit_attribution(
-                    model, cache, by, scalar=scalar, targets=targets,
-                    foils=3 if scalar == "foil" else None,
+                    model, cache, by, metric=metric, targets=targets,
+                    foils=3 if metric == "foil" else None,
                 )  # fmt: skip
-                expected = scalar_of(logits, scalar, targets, 3).numpy()
+                expected = scalar_of(logits, metric, targets, 3).numpy()
                 tolerance = TOLERANCE[dtype] * (1 + np.abs(parts.values).sum(0))
                 assert (np.abs(parts.values.sum(0) - expected) <= tolerance).all()
                 assert (np.abs(parts.total - expected) <= tolerance).all()
@@ -97,20 +96,20 @@ def test_rows_sum_to_the_scalar_at_every_position_for_every_target(variant, dtyp
 @given(
     batch=st.integers(1, 3), pos=st.integers(1, 16), n_layers=st.integers(0, 3),
     n_heads=st.integers(1, 4), d_head=st.integers(1, 6), seed=st.integers(0, 100),
-    scalar=st.sampled_from(SCALARS), by=st.sampled_from(["block", "head"]),
+    metric=st.sampled_from(METRICS), by=st.sampled_from(["block", "head"]),
     names=st.sampled_from(["all", "contributions"]),
 )  # fmt: skip
-def test_rows_sum_for_any_shape(batch, pos, n_layers, n_heads, d_head, seed, scalar, by, names):
+def test_rows_sum_for_any_shape(batch, pos, n_layers, n_heads, d_head, seed, metric, by, names):
     model = random_model(
         torch.float64, seed, n_layers=n_layers, n_heads=n_heads, d_head=d_head, d_model=12
     )
     tokens = random_tokens(model, batch, pos, seed)
     logits, cache = model.run_with_cache(tokens, names_filter=names)
     parts = logit_attribution(
-        model, cache, by, scalar=scalar, targets=tokens.flip(1),
-        foils=seed % 7 if scalar == "foil" else None,
+        model, cache, by, metric=metric, targets=tokens.flip(1),
+        foils=seed % 7 if metric == "foil" else None,
     )  # fmt: skip
-    expected = scalar_of(logits.detach(), scalar, tokens.flip(1), seed % 7).numpy()
+    expected = scalar_of(logits.detach(), metric, tokens.flip(1), seed % 7).numpy()
     assert parts.values.shape == (len(parts.components), batch, pos)
     np.testing.assert_allclose(parts.values.sum(0), expected, rtol=0, atol=1e-10)
 
@@ -132,7 +131,7 @@ def test_rows_are_the_frozen_layernorm_formula():
     model = random_model(torch.float64, n_layers=1)
     tokens = random_tokens(model)
     _logits, cache = model.run_with_cache(tokens)
-    parts = logit_attribution(model, cache, "head", scalar="raw")
+    parts = logit_attribution(model, cache, "head", metric="raw")
     x = cache["resid_post", 0]
     s = (x.var(-1, unbiased=False) + model.config.ln_eps).sqrt()[..., None]
     result = torch.einsum("bphd,hdm->bphm", cache["z", 0], model.W_O[0])
@@ -149,7 +148,7 @@ def test_probability_centred_total_is_log_p_plus_entropy():
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     logits, cache = model.run_with_cache(tokens)
-    parts = logit_attribution(model, cache, scalar="probability")
+    parts = logit_attribution(model, cache, metric="probability")
     log_p = logits[:, :-1].log_softmax(-1).detach()
     entropy = -(log_p.exp() * log_p).sum(-1)
     expected = log_p.gather(-1, tokens[:, 1:, None])[..., 0] + entropy
@@ -157,20 +156,20 @@ def test_probability_centred_total_is_log_p_plus_entropy():
     np.testing.assert_allclose(parts.values.sum(0), expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("scalar", SCALARS)
-def test_adding_one_vector_to_every_column_of_the_unembedding(scalar):
+@pytest.mark.parametrize("metric", METRICS)
+def test_adding_one_vector_to_every_column_of_the_unembedding(metric):
     model, shifted = random_model(torch.float64), random_model(torch.float64)
     w = torch.randn(32, 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     with torch.no_grad():
         shifted.unembed.W_U += w
     tokens = random_tokens(model)
-    foil = {"foils": 2} if scalar == "foil" else {}
+    foil = {"foils": 2} if metric == "foil" else {}
     before, after = (
-        logit_attribution(m, m.run_with_cache(tokens)[1], "head", scalar=scalar, **foil).values
+        logit_attribution(m, m.run_with_cache(tokens)[1], "head", metric=metric, **foil).values
         for m in (model, shifted)
     )
     difference = np.abs(before - after).max()
-    assert difference > 0.1 if scalar == "raw" else difference < 1e-11
+    assert difference > 0.1 if metric == "raw" else difference < 1e-11
 
 
 def test_permuted_heads_permute_the_rows():
@@ -305,7 +304,7 @@ def test_run_with_an_edited_contribution_is_attributed(model):
     tokens = random_tokens(model)
     with model.hooks([("blocks.1.hook_attn_out", lambda x, hook: torch.zeros_like(x))]):
         logits, cache = model.run_with_cache(tokens)
-    parts = logit_attribution(model, cache, scalar="raw")
+    parts = logit_attribution(model, cache, metric="raw")
     expected = logits[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0].detach()
     np.testing.assert_allclose(parts.total, expected, rtol=0, atol=1e-6)
 
@@ -358,24 +357,24 @@ def test_patterns_of_some_sequences_keep_their_tokens(model):
 @pytest.mark.parametrize("what", ["targets", "foils"])
 @pytest.mark.parametrize("shape", [(2,), (1, 8), (3, 8), (2, 10), (2, 0), (2, 8, 1)])
 def test_targets_and_foils_of_the_wrong_shape_are_refused(model, cache, what, shape):
-    scalar = "foil" if what == "foils" else "centered"
+    metric = "foil" if what == "foils" else "centered"
     given = {what: torch.zeros(shape, dtype=torch.long)}
     with pytest.raises(TokenError, match=f"{what} have shape"):
-        unchecked(model, cache, scalar=scalar, **given)
+        unchecked(model, cache, metric=metric, **given)
 
 
 def test_foils_for_fewer_positions_than_targets_are_refused(model, cache):
     with pytest.raises(TokenError):
-        unchecked(model, cache, scalar="foil", foils=torch.zeros(2, 3, dtype=torch.long))
+        unchecked(model, cache, metric="foil", foils=torch.zeros(2, 3, dtype=torch.long))
 
 
 @pytest.mark.parametrize("what", ["targets", "foils"])
 @pytest.mark.parametrize("bad", [-1, 7])
 def test_targets_and_foils_outside_the_vocabulary_are_refused(model, cache, what, bad):
-    scalar = "foil" if what == "foils" else "centered"
+    metric = "foil" if what == "foils" else "centered"
     given = {what: torch.full((2, 8), bad)}
     with pytest.raises(TokenError, match=f"{what} run from {bad} to {bad}"):
-        logit_attribution(model, cache, scalar=scalar, **given)
+        logit_attribution(model, cache, metric=metric, **given)
 
 
 def test_targets_that_are_not_integers_are_refused(model, cache):
@@ -386,7 +385,7 @@ def test_targets_that_are_not_integers_are_refused(model, cache):
 def test_foil_can_be_a_character_an_id_or_tokens(model, cache):
     tokens = torch.full((2, 8), 2)
     one, two, three = (
-        logit_attribution(model, cache, scalar="foil", foils=foil) for foil in ("c", 2, tokens)
+        logit_attribution(model, cache, metric="foil", foils=foil) for foil in ("c", 2, tokens)
     )
     np.testing.assert_array_equal(one.values, two.values)
     np.testing.assert_array_equal(one.values, three.values)
@@ -396,17 +395,17 @@ def test_foil_can_be_a_character_an_id_or_tokens(model, cache):
 def test_unknown_foil_is_refused(model, cache):
     for foil in ("z", 99, "ab"):
         with pytest.raises(TokenError):
-            logit_attribution(model, cache, scalar="foil", foils=foil)
+            logit_attribution(model, cache, metric="foil", foils=foil)
 
 
 def test_foils_and_their_scalar_come_together(model, cache):
     with pytest.raises(ConfigError, match="give foils together"):
         logit_attribution(model, cache, foils=1)
     with pytest.raises(ConfigError, match="give foils together"):
-        logit_attribution(model, cache, scalar="foil")
+        logit_attribution(model, cache, metric="foil")
 
 
-@pytest.mark.parametrize("choice", [{"by": "heads"}, {"scalar": "logprob"}])
+@pytest.mark.parametrize("choice", [{"by": "heads"}, {"metric": "logprob"}])
 def test_unknown_choice_lists_the_known(model, cache, choice):
     with pytest.raises(ConfigError, match="is not one of '"):
         unchecked(model, cache, **choice)
@@ -463,7 +462,7 @@ def test_attribution_edits_nothing(model):
     _, cache = model.run_with_cache(tokens)
     before = {name: value.clone() for name, value in cache.cache_dict.items()}
     for by in ("block", "head"):
-        logit_attribution(model, cache, by, scalar="probability")
+        logit_attribution(model, cache, by, metric="probability")
     assert all(cache.cache_dict[name].equal(value) for name, value in before.items())
     assert all(p.equal(weights[name]) for name, p in model.named_parameters())
     assert list(cache.cache_dict) == list(before)

@@ -10,7 +10,7 @@ import torch
 from conftest import VARIANTS, name_of, random_model, random_tokens, variant_id
 
 from interp import CompletenessError, Result, TokenError, check_model
-from interp.analysis import checks
+from interp.analysis import self_test as checks
 from interp.gpt.layers import MLP, Attention, PastKeys
 
 PARITY = [
@@ -192,8 +192,10 @@ def test_masks_that_differ_between_queries_with_and_without_a_past(monkeypatch):
 
 
 def test_a_run_from_the_middle_that_lands_elsewhere(monkeypatch):
-    run_on = checks.run_on
-    monkeypatch.setattr(checks, "run_on", lambda model, x, depth: run_on(model, x + 0.01, (0, 1)))
+    run_from = checks.run_from
+    monkeypatch.setattr(
+        checks, "run_from", lambda model, x, depth: run_from(model, x + 0.01, (0, 1))
+    )
     assert with_outcome(check(random_model()), "failed") == {MIDDLE}
 
 
@@ -205,7 +207,7 @@ def test_neurons_that_see_a_constant_of_the_stream(monkeypatch):
 
 def test_an_attribution_of_raw_logits(monkeypatch):
     attribute = checks.logit_attribution
-    monkeypatch.setattr(checks, "logit_attribution", lambda *args: attribute(*args, scalar="raw"))
+    monkeypatch.setattr(checks, "logit_attribution", lambda *args: attribute(*args, metric="raw"))
     assert with_outcome(check(random_model()), "failed") == {W_U}
 
 

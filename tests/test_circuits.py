@@ -9,8 +9,7 @@ from conftest import VARIANTS, random_model, random_tokens, variant_id
 
 import interp
 from interp import ConfigError, HookedGPT, HookError, Result, TokenError
-from interp.analysis import ground_truth_heads as truth
-from interp.analysis.circuits import (
+from interp.analysis.circuits.circuits import (
     composition_scores,
     copying_scores,
     ov_circuit,
@@ -19,7 +18,8 @@ from interp.analysis.circuits import (
     score_sources,
 )
 from interp.gpt.layers import LayerNorm
-from interp.report import figures
+from interp.ground_truth import heads as truth
+from interp.pages import figures
 
 
 def repeats_twice(n, seed=0):
@@ -192,7 +192,7 @@ def test_a_bigram_model_is_its_table():
     torch.testing.assert_close(logits, log_p[tokens], atol=1e-9, rtol=0)
     loss = -log_p[tokens[:, :-1], tokens[:, 1:]].mean()
     assert float(model(tokens, "loss")) == pytest.approx(float(loss), abs=1e-9)
-    parts = interp.logit_attribution(model, cache, "block", scalar="raw")
+    parts = interp.logit_attribution(model, cache, "block", metric="raw")
     np.testing.assert_allclose(parts.row("embed"), parts.total, atol=1e-9)
     assert set(parts.components) <= {"embed", "ln_bias"}
 

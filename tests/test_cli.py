@@ -129,11 +129,11 @@ def test_attribute_prints_rows_that_sum_and_a_table(trained: Shell) -> None:
 
 def test_attribute_towards_a_target_against_a_foil(trained: Shell) -> None:
     status, out, _ = trained("attribute", "models/tiny", "--prompt", "ROMEO", "--target", ":",
-                             "--scalar", "foil", "--foil", " ", "--json")  # fmt: skip
+                             "--metric", "foil", "--foil", " ", "--json")  # fmt: skip
     assert status == 0
     document = json.loads(out)
     assert len(document["targets"]["values"]) == 5
-    assert interp.Result.from_document(document).scalar == "foil"  # type: ignore[attr-defined]
+    assert interp.Result.from_document(document).metric == "foil"  # type: ignore[attr-defined]
 
 
 def test_generate_is_reproducible(trained: Shell) -> None:
@@ -232,7 +232,7 @@ def test_bad_prompt(trained: Shell, command: str) -> None:
 def test_bad_choices(trained: Shell) -> None:
     attribute = ("attribute", "models/tiny", "--prompt", "ROMEO")
     assert "'blok' is not one of" in trained.fails(*attribute, "--by", "blok")
-    assert "--scalar = 'log' is not one of" in trained.fails(*attribute, "--scalar", "log")
+    assert "--metric = 'log' is not one of" in trained.fails(*attribute, "--metric", "log")
     assert "expected one character" in trained.fails(*attribute, "--target", "RO")
     assert "foils together with" in trained.fails(*attribute, "--foil", "a")
     assert "not one of" in trained.fails("cache", "models/tiny", "--names", "everything")

@@ -19,7 +19,7 @@ from conftest import N_CTX, VOCABULARY, random_model
 from test_cli import Shell, snapshot
 
 import interp
-from interp.gpt.checkpoint import from_pretrained, save_pretrained
+from interp.gpt.folder import from_pretrained, save_pretrained
 
 N = 6  # sequences
 CLEAN, CORRUPTED = "abcdefga", "abcdgfga"
@@ -107,10 +107,10 @@ def test_printed_rows_add_up_to_the_printed_sum(shell: Shell, by: str) -> None:
 
 def test_attribute_json_and_table_are_the_librarys(shell: Shell) -> None:
     result, table = both(shell, "attribute", "m", "--prompt", "abcdefg", "--by", "source",
-                         "--scalar", "foil", "--foil", "b")  # fmt: skip
+                         "--metric", "foil", "--foil", "b")  # fmt: skip
     model = from_pretrained("m")
     _, cache = model.run_with_cache("abcdefg")
-    expected = interp.logit_attribution(model, cache, "source", scalar="foil", foils="b")
+    expected = interp.logit_attribution(model, cache, "source", metric="foil", foils="b")
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
 
@@ -120,8 +120,8 @@ def test_attribute_json_and_table_are_the_librarys(shell: Shell) -> None:
     [
         (("--prompt", "ab§"), "'§' at 2"),
         (("--prompt", "abc", "--by", "heads"), "'heads' is not one of"),
-        (("--prompt", "abc", "--scalar", "log_prob"), "'log_prob' is not one of"),
-        (("--prompt", "abc", "--scalar", "foil"), "foils together with"),
+        (("--prompt", "abc", "--metric", "log_prob"), "'log_prob' is not one of"),
+        (("--prompt", "abc", "--metric", "foil"), "foils together with"),
         (("--prompt", "abc", "--foil", "a"), "foils together with"),
         (("--prompt", "a"), "no next one"),
         (("--prompt", "abc", "--target", "§"), "'§' at 0"),
@@ -138,13 +138,13 @@ def test_attribute_refuses(shell: Shell, args: tuple[str, ...], said: str) -> No
 @pytest.mark.parametrize(
     ("options", "keywords"),
     [
-        ((), {"ablate": "mean", "by": "head", "scalar": "log_prob"}),
-        (("--ablate", "zero", "--by", "block", "--scalar", "loss"),
-         {"ablate": "zero", "by": "block", "scalar": "loss"}),
-        (("--ablate", "resample", "--scalar", "kl", "--seed", "5"),
-         {"ablate": "resample", "by": "head", "scalar": "kl", "seed": 5}),
-        (("--scalar", "foil", "--foil", "c", "--by", "block"),
-         {"ablate": "mean", "by": "block", "scalar": "foil", "foils": "c"}),
+        ((), {"ablate": "mean", "by": "head", "metric": "log_prob"}),
+        (("--ablate", "zero", "--by", "block", "--metric", "loss"),
+         {"ablate": "zero", "by": "block", "metric": "loss"}),
+        (("--ablate", "resample", "--metric", "kl", "--seed", "5"),
+         {"ablate": "resample", "by": "head", "metric": "kl", "seed": 5}),
+        (("--metric", "foil", "--foil", "c", "--by", "block"),
+         {"ablate": "mean", "by": "block", "metric": "foil", "foils": "c"}),
     ],
 )  # fmt: skip
 def test_effects_json_and_table_are_the_librarys(
@@ -156,15 +156,15 @@ def test_effects_json_and_table_are_the_librarys(
     assert_table(table, expected.to_frame())
 
 
-@pytest.mark.parametrize("scalar", ["centered", "probability", "raw"])
-def test_effects_prints_every_part_with_its_numbers(shell: Shell, scalar: str) -> None:
-    status, out, err = shell(*EFFECTS, "--scalar", scalar, "--ablate", "zero")
+@pytest.mark.parametrize("metric", ["centered", "probability", "raw"])
+def test_effects_prints_every_part_with_its_numbers(shell: Shell, metric: str) -> None:
+    status, out, err = shell(*EFFECTS, "--metric", metric, "--ablate", "zero")
     assert (status, err) == (0, "")  # no progress where nobody watches
     expected = interp.component_effects(
-        from_pretrained("m"), sequences(), ablate="zero", scalar=scalar
+        from_pretrained("m"), sequences(), ablate="zero", metric=metric
     ).to_frame()
     head, _, *rows = out.split("agreement")[0].splitlines()
-    assert f"effect on {scalar} " in head
+    assert f"effect on {metric} " in head
     assert f"n = {N} sequences × {N_CTX - 1} positions" in head
     number = r"([+-]\d+\.\d+)"
     pattern = rf"(\S+) +{number} \[{number}, {number}\] +{number} \[{number}, {number}\] +{number}"
@@ -195,10 +195,10 @@ def test_one_sequence_has_effects_without_intervals(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--scalar", "logprob"), "'logprob' is not one of"),
-        (("--scalar", "foil"), "foils together with"),
+        (("--metric", "logprob"), "'logprob' is not one of"),
+        (("--metric", "foil"), "foils together with"),
         (("--foil", "a"), "foils together with"),
-        (("--scalar", "foil", "--foil", "§"), "'§' at 0"),
+        (("--metric", "foil", "--foil", "§"), "'§' at 0"),
         (("--sequences", "1"), "no others to take a mean over"),
         (("--sequences", "1", "--ablate", "resample"), "no other one to take values from"),
         (("--sequences", "0"), "--sequences"),

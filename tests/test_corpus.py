@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from importlib import util
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from interp import Corpus, TextError, load_corpus
-from interp.training.corpus import play_as_speeches, read_text, shakespeare, tinyshakespeare
+from interp.data.corpus import play_as_speeches, read_text, shakespeare, tinyshakespeare
 
 PLAY = r"""# The Tragedy of Nobody
 

@@ -22,9 +22,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import interp
-from interp.report import figures
-from interp.report.effect_figures import _name_largest
-from interp.report.style import style
+from interp.figures.style import style
+from interp.pages import figures
+from interp.pages.effect_figures import _name_largest
 
 STRANGE = "$\n\0_^\\{🦊א"  # what markup, fonts and terminals stumble over
 CLEAN, CORRUPTED = "abcdefga", "abcdgfga"
@@ -38,7 +38,7 @@ def model() -> interp.HookedGPT:
 @pytest.fixture(scope="module")
 def effects(model: interp.HookedGPT) -> interp.ComponentEffects:
     tokens = random_tokens(model, batch=6)
-    return interp.component_effects(model, tokens, ablate="zero", scalar="log_prob")
+    return interp.component_effects(model, tokens, ablate="zero", metric="log_prob")
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +150,10 @@ def test_effects_scatter_draws_a_panel_a_layer(effects: interp.ComponentEffects)
 
 
 @pytest.mark.parametrize(
-    ("scalar", "said"), [("kl", "kl (nats)"), ("loss", "loss (nats)"), ("centered", "(logits)")]
+    ("metric", "said"), [("kl", "kl (nats)"), ("loss", "loss (nats)"), ("centered", "(logits)")]
 )
-def test_effects_name_their_unit(effects: interp.ComponentEffects, scalar: str, said: str) -> None:
-    result = replace(effects, scalar=scalar)
+def test_effects_name_their_unit(effects: interp.ComponentEffects, metric: str, said: str) -> None:
+    result = replace(effects, metric=metric)
     assert said in figures.effects_bars(result).axes[0].get_xlabel()
     assert said in figures.effects_scatter(result).get_supxlabel()
 
@@ -171,7 +171,7 @@ def test_one_sequence_has_points_without_intervals(model: interp.HookedGPT) -> N
 
 def test_effects_of_nothing_at_all(effects: interp.ComponentEffects) -> None:
     zero = np.zeros_like(effects.direct)
-    none = replace(effects, direct=zero, leave_one_out=zero, total=zero)
+    none = replace(effects, direct=zero, direct_renormalised=zero, total=zero)
     for figure in (figures.effects_bars(none), figures.effects_scatter(none)):
         np.testing.assert_array_equal(errorbars(figure.axes[0])[0].lines[0].get_xdata(), 0)
         assert figures.png(figure, 40)
@@ -192,7 +192,7 @@ def test_models_with_few_parts_a_layer_are_drawn(kwargs: dict[str, int], by: Any
 def test_effects_of_very_different_sizes_are_all_seen(effects: interp.ComponentEffects) -> None:
     sizes = np.full_like(effects.total, 0.01)
     sizes[0], sizes[1] = 40.0, -7.0
-    result = replace(effects, direct=sizes, leave_one_out=sizes, total=sizes)
+    result = replace(effects, direct=sizes, direct_renormalised=sizes, total=sizes)
     axes = figures.effects_bars(result).axes[0]
     assert axes.get_xscale() == "symlog"
     assert {-1.0, 0.0, 0.01, 10.0} <= {round(float(t), 6) for t in axes.get_xticks()}
@@ -373,7 +373,7 @@ def test_strange_characters_are_drawn() -> None:
     assert clean != corrupted
     _, cache = model.run_with_cache(clean)
     results: list[interp.Result] = [
-        interp.logit_attribution(model, cache, by="source", scalar="foil", foils="$"),
+        interp.logit_attribution(model, cache, by="source", metric="foil", foils="$"),
         interp.stream_attribution(model, cache, "L0.N1"),
     ]
     asked = [("$", "\n"), ("\0", "🦊"), ("א", "\\")]
@@ -403,8 +403,8 @@ def everything(model: interp.HookedGPT) -> list[interp.Result]:
     _, cache = model.run_with_cache("abcdefgab")
     return [
         interp.check_model(model, "abcdefgab"),
-        interp.component_effects(model, tokens, ablate="zero", scalar="log_prob"),
-        interp.component_effects(model, tokens, ablate="mean", scalar="log_prob"),
+        interp.component_effects(model, tokens, ablate="zero", metric="log_prob"),
+        interp.component_effects(model, tokens, ablate="mean", metric="log_prob"),
         patching(model, "head"),
         patching(model, "resid_pre", direction="noise"),
         interp.path_patching(model, CLEAN, CORRUPTED, "L0.mlp", target="c", foil="e"),

@@ -19,24 +19,24 @@ from interp import (
     intervene,
     logit_attribution,
 )
-from interp.analysis.components import components
-from interp.analysis.ground_truth import feature, silent_sink, writer_eraser
-from interp.analysis.stats import bootstrap_weights, correlations, mean_interval
+from interp.ground_truth.effects import feature, silent_sink, writer_eraser
+from interp.results.intervals import bootstrap_weights, correlations, mean_interval
+from interp.stream.components import components
 
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 20}
 ALL_VARIANTS = [*VARIANTS, {"n_layers": 0}, {"n_layers": 1}, {"qkv_bias": True}]
 ATOL = 1e-11
-RUNS = {}  # what several tests or scalars share
+RUNS = {}  # what several tests or metrics share
 unchecked = inspect.unwrap(component_effects)
 
 
 def surprise(logits, targets):
-    """A scalar of the user's: the squared gap to the largest logit."""
+    """A metric of the user's: the squared gap to the largest logit."""
     at_target = logits.gather(-1, targets[..., None].expand(*logits.shape[:-1], 1))[..., 0]
     return -((logits.amax(-1) - at_target) ** 2)
 
 
-SCALARS = ["centered", "foil", "probability", "raw", "log_prob", "loss", "kl", surprise]
+METRICS = ["centered", "foil", "probability", "raw", "log_prob", "loss", "kl", surprise]
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +49,10 @@ def tokens(model):
     return random_tokens(model, batch=3, pos=7)
 
 
-def value_of(scalar, logits, clean, targets, foil=3):
+def value_of(metric, logits, clean, targets, foil=3):
     """The definition."""
     at_target = logits.gather(-1, targets[..., None])[..., 0]
-    match scalar:
+    match metric:
         case "raw":
             return at_target
         case "centered":
@@ -68,14 +68,14 @@ def value_of(scalar, logits, clean, targets, foil=3):
         case "kl":
             p, q = clean.log_softmax(-1), logits.log_softmax(-1)
             return -(p.exp() * (p - q)).sum(-1)
-    return scalar(logits, targets)
+    return metric(logits, targets)
 
 
-def effect(scalar, clean, changed, targets, positions=None):
+def effect(metric, clean, changed, targets, positions=None):
     """One number a sequence."""
     n = targets.shape[1]
     clean, changed = clean[:, :n], changed[:, :n]
-    difference = value_of(scalar, clean, clean, targets) - value_of(scalar, changed, clean, targets)
+    difference = value_of(metric, clean, clean, targets) - value_of(metric, changed, clean, targets)
     at = list(range(n)) if positions is None else list(positions)
     return difference[:, at].mean(1).numpy()
 
@@ -117,7 +117,7 @@ def assert_effects(found, model, tokens, kind, asked, options_of=None, positions
 
     `options_of`: the interventions' options for each sequence alone; by default for all at once.
     """
-    scalar, targets = asked
+    metric, targets = asked
     clean = model(tokens).detach()
     for i, label in enumerate(found.components):
         key = (model, kind, tuple(tokens.flatten().tolist()), label, options_of)
@@ -132,9 +132,9 @@ def assert_effects(found, model, tokens, kind, asked, options_of=None, positions
             runs = [torch.cat(logits) for logits in zip(*each, strict=True)]
             if not isinstance(options_of, dict):
                 RUNS[key] = runs
-        names = ("direct", "leave_one_out", "total")
+        names = ("direct", "direct_renormalised", "total")
         for name, logits in zip(names, runs, strict=True):
-            expected = effect(scalar, clean, logits, targets, positions)
+            expected = effect(metric, clean, logits, targets, positions)
             np.testing.assert_allclose(
                 getattr(found, name)[i], expected, rtol=0, atol=ATOL, err_msg=f"{label} {name}"
             )
@@ -143,14 +143,14 @@ def assert_effects(found, model, tokens, kind, asked, options_of=None, positions
 # ---- against one run a component -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scalar", SCALARS, ids=name_of)
-def test_zero_ablation_is_one_run_a_component(model, tokens, scalar):
-    foils = 3 if scalar == "foil" else None
+@pytest.mark.parametrize("metric", METRICS, ids=name_of)
+def test_zero_ablation_is_one_run_a_component(model, tokens, metric):
+    foils = 3 if metric == "foil" else None
     for by in ("block", "head"):
-        found = component_effects(model, tokens, ablate="zero", by=by, scalar=scalar, foils=foils)
+        found = component_effects(model, tokens, ablate="zero", by=by, metric=metric, foils=foils)
         assert found.components == tuple(str(c) for c in components(model.config, by))
-        assert_effects(found, model, tokens, "zero", (scalar, tokens[:, 1:]))
-        assert found.scalar == (scalar if isinstance(scalar, str) else "surprise")
+        assert_effects(found, model, tokens, "zero", (metric, tokens[:, 1:]))
+        assert found.metric == (metric if isinstance(metric, str) else "surprise")
         assert (found.ablate, found.reference, found.draws) == ("zero", "none", 0)
 
 
@@ -163,7 +163,7 @@ def test_every_variant(variant):
     assert_effects(zero, model, tokens, "zero", ("centered", tokens[:, 1:]))
     assert zero.rerun_error < 1e-11
     some = ["embed", "L0.attn", "L0.H1"] if model.config.n_layers else ["embed"]
-    mean = component_effects(model, tokens, chosen=some, reference=reference, scalar="log_prob")
+    mean = component_effects(model, tokens, chosen=some, reference=reference, metric="log_prob")
     asked, options = ("log_prob", tokens[:, 1:]), {"reference": reference}
     assert_effects(mean, model, tokens, "mean", asked, options)
 
@@ -174,20 +174,20 @@ def test_mean_is_that_of_the_other_sequences(model):
     def others(s):
         return {"reference": torch.cat((tokens[:s], tokens[s + 1 :]))}
 
-    for scalar in ("centered", "kl", surprise):
-        found = component_effects(model, tokens, scalar=scalar)
-        assert_effects(found, model, tokens, "mean", (scalar, tokens[:, 1:]), others)
+    for metric in ("centered", "kl", surprise):
+        found = component_effects(model, tokens, metric=metric)
+        assert_effects(found, model, tokens, "mean", (metric, tokens[:, 1:]), others)
     assert found.components == ("embed", "L0.H0", "L0.H1", "L0.mlp", "L1.H0", "L1.H1", "L1.mlp")
     assert found.reference == "for each sequence, the other 3"
 
 
 def test_mean_of_a_given_reference_set(model, tokens):
     reference = random_tokens(model, batch=20, pos=9, seed=4)
-    found = component_effects(model, tokens, reference=reference, scalar="loss")
+    found = component_effects(model, tokens, reference=reference, metric="loss")
     assert_effects(found, model, tokens, "mean", ("loss", tokens[:, 1:]), {"reference": reference})
     assert found.reference == "20 sequences"
     ready = component_effects(
-        model, tokens, reference=ReferenceSet(model, reference), scalar="loss"
+        model, tokens, reference=ReferenceSet(model, reference), metric="loss"
     )
     np.testing.assert_array_equal(ready.total, found.total)
 
@@ -199,7 +199,7 @@ def test_resample_is_the_mean_over_its_draws(model, given):
     own = None if given else torch.eye(4, dtype=torch.bool)
     found = component_effects(
         model, tokens, ablate="resample", reference=reference if given else None, draws=9, seed=20,
-        chosen=["L0.H1", "L0.N3"], scalar="log_prob",
+        chosen=["L0.H1", "L0.N3"], metric="log_prob",
     )  # fmt: skip
     assert found.draws == 9
     rows = [reference.draw(4, 20 + i, own) for i in range(9)]
@@ -218,7 +218,7 @@ def test_resample_is_the_mean_over_its_draws(model, given):
             ],
             axis=0,
         )
-        given_values = [getattr(found, n)[i] for n in ("direct", "leave_one_out", "total")]
+        given_values = [getattr(found, n)[i] for n in ("direct", "direct_renormalised", "total")]
         np.testing.assert_allclose(given_values, expected, rtol=0, atol=ATOL)
 
 
@@ -236,15 +236,15 @@ def test_seed_decides_the_draws(model):
 # ---- what must hold ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scalar", ["centered", "foil", "probability", "raw"])
-def test_direct_effect_of_zero_is_the_row_of_the_attribution(model, tokens, scalar):
-    foils = 3 if scalar == "foil" else None
+@pytest.mark.parametrize("metric", ["centered", "foil", "probability", "raw"])
+def test_direct_effect_of_zero_is_the_row_of_the_attribution(model, tokens, metric):
+    foils = 3 if metric == "foil" else None
     _, cache = model.run_with_cache(tokens)
     for by in ("block", "head"):
-        rows = logit_attribution(model, cache, by, scalar=scalar, foils=foils)
+        rows = logit_attribution(model, cache, by, metric=metric, foils=foils)
         for positions in (None, [1, 4]):
             found = component_effects(
-                model, tokens, ablate="zero", by=by, scalar=scalar, foils=foils,
+                model, tokens, ablate="zero", by=by, metric=metric, foils=foils,
                 positions=positions,
             )  # fmt: skip
             at = range(6) if positions is None else positions
@@ -259,14 +259,16 @@ def test_parts_sum_and_the_last_sublayer_has_nothing_downstream(ablate, variant)
     model = random_model(torch.float64, **(SMALL | variant))
     tokens = random_tokens(model, batch=4)
     for by in ("block", "head"):
-        found = component_effects(model, tokens, ablate=ablate, by=by, scalar="log_prob")
+        found = component_effects(model, tokens, ablate=ablate, by=by, metric="log_prob")
         parts = found.total + found.layer_norm_part + found.downstream_part
         np.testing.assert_allclose(parts, found.direct, rtol=0, atol=1e-12)
         deepest = max(c.depth for c in components(model.config, by) if c.layer < 2)
         last = [
             c.depth >= deepest for c in components(model.config, by) if str(c) in found.components
         ]
-        np.testing.assert_allclose(found.total[last], found.leave_one_out[last], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            found.total[last], found.direct_renormalised[last], rtol=0, atol=1e-12
+        )
         np.testing.assert_allclose(found.downstream_part[last], 0, rtol=0, atol=1e-12)
         early = np.array(last) == False  # noqa: E712
         moved = np.abs(found.downstream_part[early]).max(1)
@@ -294,7 +296,7 @@ def test_bias_behind_the_stream_has_one_effect(model, tokens):
     targets = tokens[:, 1:]
     for label, bias in (("ln_bias", model.ln_final.b @ model.W_U), ("b_U", model.b_U)):
         expected = (bias[targets] - bias.mean()).mean(1).detach()
-        for values in (found.direct, found.leave_one_out, found.total):
+        for values in (found.direct, found.direct_renormalised, found.total):
             np.testing.assert_allclose(
                 values[found.components.index(label)], expected, rtol=0, atol=ATOL
             )
@@ -303,10 +305,10 @@ def test_bias_behind_the_stream_has_one_effect(model, tokens):
 def test_effect_is_large_where_the_model_needs_the_component():
     model = random_model(torch.float64, **SMALL)
     tokens = random_tokens(model)
-    found = component_effects(model, tokens, ablate="zero", scalar="kl", chosen=["embed", "b_U"])
+    found = component_effects(model, tokens, ablate="zero", metric="kl", chosen=["embed", "b_U"])
     assert (found.total > 0).all()
-    again = component_effects(model, tokens, ablate="zero", scalar="loss", chosen=["embed"])
-    other = component_effects(model, tokens, ablate="zero", scalar="log_prob", chosen=["embed"])
+    again = component_effects(model, tokens, ablate="zero", metric="loss", chosen=["embed"])
+    other = component_effects(model, tokens, ablate="zero", metric="log_prob", chosen=["embed"])
     np.testing.assert_allclose(again.total, -other.total, rtol=0, atol=1e-12)
 
 
@@ -333,7 +335,7 @@ def test_chosen_components(model, tokens):
 
 
 def test_positions_are_averaged_over(model, tokens):
-    found = component_effects(model, tokens, ablate="zero", positions=[4, 1, 1], scalar="raw")
+    found = component_effects(model, tokens, ablate="zero", positions=[4, 1, 1], metric="raw")
     assert found.positions.tolist() == [1, 4]
     assert_effects(found, model, tokens, "zero", ("raw", tokens[:, 1:]), None, [1, 4])
 
@@ -374,7 +376,7 @@ def test_pieces_do_not_matter(model, ablate):
         return
     for piece in (slice(0, 1), slice(15, 18), slice(36, 37)):
         part = component_effects(model, tokens[piece], ablate=ablate, by="block", **options)
-        for name in ("direct", "leave_one_out", "total"):
+        for name in ("direct", "direct_renormalised", "total"):
             np.testing.assert_allclose(
                 getattr(part, name), getattr(found, name)[:, piece], rtol=0, atol=ATOL
             )
@@ -383,12 +385,12 @@ def test_pieces_do_not_matter(model, ablate):
 def test_foils_and_targets_of_many_sequences(model):
     tokens, foils = random_tokens(model, 18, 6), random_tokens(model, 18, 5, seed=3)
     found = component_effects(
-        model, tokens, ablate="zero", by="block", scalar="foil", foils=foils,
+        model, tokens, ablate="zero", by="block", metric="foil", foils=foils,
         targets=foils.flip(1),
     )  # fmt: skip
     for s in (0, 15, 16, 17):
         one = component_effects(
-            model, tokens[s : s + 1], ablate="zero", by="block", scalar="foil",
+            model, tokens[s : s + 1], ablate="zero", by="block", metric="foil",
             foils=foils[s : s + 1], targets=foils.flip(1)[s : s + 1],
         )  # fmt: skip
         np.testing.assert_allclose(one.total[:, 0], found.total[:, s], rtol=0, atol=ATOL)
@@ -399,8 +401,8 @@ def test_sequences_as_text(model):
     found = component_effects(model, texts, ablate="zero")
     given = component_effects(model, model.to_tokens(texts), ablate="zero")
     np.testing.assert_array_equal(found.total, given.total)
-    one = component_effects(model, "abcabc", ablate="zero", scalar="foil", foils="a")
-    same = component_effects(model, "abcabc", ablate="zero", scalar="foil", foils=0)
+    one = component_effects(model, "abcabc", ablate="zero", metric="foil", foils="a")
+    same = component_effects(model, "abcabc", ablate="zero", metric="foil", foils=0)
     np.testing.assert_array_equal(one.total, same.total)
 
 
@@ -476,7 +478,7 @@ def test_signs_disagree():
     tokens = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 1], [0, 3, 3, 0], [2, 2, 1, 1], [3, 1, 0, 2],
                            [1, 1, 2, 1]])  # fmt: skip
     found = component_effects(
-        model, tokens, ablate="zero", by="block", scalar="raw", targets=torch.zeros_like(tokens)
+        model, tokens, ablate="zero", by="block", metric="raw", targets=torch.zeros_like(tokens)
     )
     wrote = 2 * (1 + tokens.double() / 10).mean(1).numpy()
     row = found.components.index("L0.mlp")
@@ -520,7 +522,7 @@ def test_agreement_where_nothing_has_an_effect():
     truth = silent_sink()
     tokens = truth.tokens.repeat(3, 1)
     found = component_effects(
-        truth.model, tokens, ablate="zero", scalar="raw", targets=torch.zeros_like(tokens)
+        truth.model, tokens, ablate="zero", metric="raw", targets=torch.zeros_like(tokens)
     )
     frame = found.agreement()
     assert (
@@ -532,7 +534,7 @@ def test_agreement_where_nothing_has_an_effect():
 def test_result_round_trips_through_a_file(model, tmp_path, batch):
     tokens = random_tokens(model, batch)
     for ablate in ("zero", "resample"):
-        found = component_effects(model, tokens, ablate=ablate, by="block", scalar="kl", seed=4)
+        found = component_effects(model, tokens, ablate=ablate, by="block", metric="kl", seed=4)
         found.save(tmp_path / "effects.json")
         again = Result.load(tmp_path / "effects.json")
         assert type(again) is ComponentEffects
@@ -555,7 +557,7 @@ def test_nothing_is_left_changed(model, ablate):
     tokens = random_tokens(model, batch=3)
     weights = {name: p.clone() for name, p in model.named_parameters()}
     kept, state = tokens.clone(), torch.random.get_rng_state()
-    component_effects(model, tokens, ablate=ablate, scalar="kl", by="block")
+    component_effects(model, tokens, ablate=ablate, metric="kl", by="block")
     assert torch.equal(torch.random.get_rng_state(), state)
     assert torch.equal(tokens, kept)
     assert not model.training
@@ -583,12 +585,12 @@ def test_training_mode_is_refused_where_dropout_is_random(tokens):
     [
         ({"ablate": "nothing"}, ConfigError, "ablate = 'nothing' is not one of 'zero'"),
         ({"by": "neuron"}, ConfigError, "by = 'neuron' is not one of"),
-        ({"scalar": "logprob"}, ConfigError, "scalar = 'logprob' is not one of"),
-        ({"scalar": "foil"}, ConfigError, "give foils together"),
+        ({"metric": "logprob"}, ConfigError, "metric = 'logprob' is not one of"),
+        ({"metric": "foil"}, ConfigError, "give foils together"),
         ({"foils": 2}, ConfigError, "give foils together"),
-        ({"scalar": "foil", "foils": 7}, TokenError, "outside the vocabulary"),
-        ({"scalar": "foil", "foils": "z"}, TokenError, "z"),
-        ({"scalar": lambda logits, targets: logits.detach().mean()}, ConfigError, "returned shape"),
+        ({"metric": "foil", "foils": 7}, TokenError, "outside the vocabulary"),
+        ({"metric": "foil", "foils": "z"}, TokenError, "z"),
+        ({"metric": lambda logits, targets: logits.detach().mean()}, ConfigError, "returned shape"),
         ({"ablate": "resample", "draws": 7}, ConfigError, "draws = 7 is too few"),
         ({"chosen": []}, ConfigError, "at least one"),
         ({"chosen": "L0.H1"}, ConfigError, "must be a list"),
@@ -617,7 +619,7 @@ def test_mistakes_are_told_in_one_line(model, tokens, options, kind, said):
 @pytest.mark.parametrize(("batch", "given"), [(16, 20), (17, 16), (17, 18), (32, 33)])
 def test_as_many_targets_as_sequences(model, what, batch, given):
     tokens, wrong = random_tokens(model, batch, 5), random_tokens(model, given, 4)
-    options = {what: wrong} | ({"scalar": "foil"} if what == "foils" else {})
+    options = {what: wrong} | ({"metric": "foil"} if what == "foils" else {})
     with torch.no_grad(), pytest.raises(TokenError, match=f"{what} have shape"):
         unchecked(model, tokens, ablate="zero", by="block", **options)
 

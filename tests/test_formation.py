@@ -17,10 +17,10 @@ from interp import (
     TextError,
     TokenError,
 )
-from interp.analysis import ground_truth_heads as truth
-from interp.analysis.formation import change_point, checkpoints_of, formation, random_repeats
+from interp.analysis.heads.formation import change_point, checkpoints_of, formation, random_repeats
 from interp.cli import main
-from interp.report import figures
+from interp.ground_truth import heads as truth
+from interp.pages import figures
 
 TINY = {
     "name": "tiny-repeats",

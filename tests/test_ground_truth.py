@@ -9,8 +9,9 @@ import torch
 from conftest import assert_close
 
 from interp import attention_patterns, component_effects, logit_attribution, shapley_values
-from interp.analysis.components import components
-from interp.analysis.ground_truth import (
+from interp.gpt.config import GPTConfig
+from interp.gpt.layers import LayerNorm
+from interp.ground_truth.effects import (
     NEUTRAL_EPS,
     and_gate,
     backup,
@@ -21,8 +22,7 @@ from interp.analysis.ground_truth import (
     silent_sink,
     writer_eraser,
 )
-from interp.gpt.config import GPTConfig
-from interp.gpt.layers import LayerNorm
+from interp.stream.components import components
 
 WITHIN = 1e-9
 CASES = {
@@ -51,7 +51,7 @@ def last_targets(truth):
 def effects_of(truth, by, tokens=None):
     tokens = truth.tokens if tokens is None else tokens
     return component_effects(
-        truth.model, tokens, ablate="zero", by=by, scalar="raw",
+        truth.model, tokens, ablate="zero", by=by, metric="raw",
         targets=torch.zeros_like(tokens), positions=[tokens.shape[1] - 1],
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ def effects_of(truth, by, tokens=None):
 def shapley(truth, players, rerun):
     _, cache = truth.model.run_with_cache(truth.tokens)
     values = shapley_values(
-        truth.model, cache, players, scalar="raw", targets=last_targets(truth), rerun=rerun
+        truth.model, cache, players, metric="raw", targets=last_targets(truth), rerun=rerun
     )
     return dict(zip(players, values.values[:, 0, -1], strict=True))
 
@@ -91,7 +91,7 @@ def test_effects_are_the_exact_ones(truth, by):
             expected = getattr(exact, kind) if exact is not None else 0.0
             assert abs(value - expected) < WITHIN, (name, kind, value)
         one_out = 0.0 if exact is None else exact.direct - exact.layer_norm_part
-        assert abs(float(found.leave_one_out[i, 0]) - one_out) < WITHIN, name
+        assert abs(float(found.direct_renormalised[i, 0]) - one_out) < WITHIN, name
 
 
 def test_stated_parts_add_up_and_name_components(truth):
@@ -105,7 +105,7 @@ def test_stated_parts_add_up_and_name_components(truth):
 def test_attribution_is_the_direct_effect(truth):
     _, cache = truth.model.run_with_cache(truth.tokens)
     for by in ("block", "head"):
-        rows = logit_attribution(truth.model, cache, by, scalar="raw", targets=last_targets(truth))
+        rows = logit_attribution(truth.model, cache, by, metric="raw", targets=last_targets(truth))
         for name in rows.components:
             exact = truth.effects.get(name)
             expected = 0.0 if exact is None else exact.direct
@@ -158,7 +158,7 @@ def test_effects_are_the_same_in_every_sequence():
     tokens = torch.tensor([[2, 3, 2, 3], [3, 3, 2, 2], [0, 2, 0, 3]])
     for make in (constant_block, writer_eraser, backup, and_gate, norm_repair, silent_sink):
         found = effects_of(make(), "block", tokens)
-        for values in (found.direct, found.total, found.leave_one_out):
+        for values in (found.direct, found.total, found.direct_renormalised):
             np.testing.assert_allclose(values, values[:, :1].repeat(3, 1), rtol=0, atol=WITHIN)
         frame = found.to_frame()
         assert not frame.signs_disagree.any()
@@ -251,7 +251,7 @@ def test_sink_weight_is_its_closed_form(beta):
 def test_sink_is_silent_exactly():
     found = effects_of(silent_sink(), "head")
     head = found.components.index("L0.H0")
-    for values in (found.direct, found.leave_one_out, found.total):
+    for values in (found.direct, found.direct_renormalised, found.total):
         assert values[head, 0] == 0
     assert silent_sink().effects == {}
 

@@ -14,10 +14,10 @@ from scipy import stats as scipy_stats
 
 import interp
 from interp import CharTokenizer, ConfigError, GPTConfig, HookedGPT, Result, TokenError
-from interp.analysis import ground_truth_heads as truth
-from interp.analysis.heads import benjamini_hochberg, head_scores
-from interp.analysis.key_kinds import ROW_SCORES, key_masks
-from interp.report import figures
+from interp.analysis.heads.attention_targets import ROW_SCORES, key_masks
+from interp.analysis.heads.scores import benjamini_hochberg, head_scores
+from interp.ground_truth import heads as truth
+from interp.pages import figures
 
 TEXT = "ROMEO:\nO, speak a\n\nJULIET:\nRomeo, o R"
 CHARACTERS = "".join(sorted(set(TEXT)))
@@ -232,7 +232,7 @@ def test_an_induction_circuit():
     nxt = logits[0, torch.arange(8, 15), tokens[0, 9:16]]
     expected = torch.tensor([5.0, *[10.0] * 6], dtype=torch.float64)
     torch.testing.assert_close(nxt, expected, atol=1e-9, rtol=0)
-    parts = interp.logit_attribution(model, cache, "head", scalar="raw")
+    parts = interp.logit_attribution(model, cache, "head", metric="raw")
     np.testing.assert_allclose(parts.row("L1.H0"), parts.total, atol=1e-9)
     for head in ("L0.H0", "L0.H1", "L1.H1"):
         np.testing.assert_array_equal(parts.row(head), 0)

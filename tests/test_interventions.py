@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from conftest import VARIANTS, assert_close, random_model, random_tokens, variant_id
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from interp import (
     CacheError,
@@ -15,7 +14,7 @@ from interp import (
     TokenError,
     intervene,
 )
-from interp.analysis.components import component, components
+from interp.stream.components import component, components
 
 LABELS = [
     "embed", "pos_embed", "L0.attn", "L0.H1", "L1.H3", "L0.b_O", "L0.mlp", "L0.N17", "L1.N3",

@@ -11,11 +11,11 @@ from conftest import random_model, random_tokens
 
 import interp
 from interp import CacheError, ConfigError, GPTConfig, HookedGPT, Result, TokenError
-from interp.analysis import ground_truth_heads as truth
-from interp.analysis.heads import head_scores
-from interp.analysis.labels import _value_and_null, ablation_losses, label_heads
+from interp.analysis.heads.labels import _value_and_null, ablation_losses, label_heads
+from interp.analysis.heads.scores import head_scores
 from interp.cli import main
-from interp.report import figures
+from interp.ground_truth import heads as truth
+from interp.pages import figures
 
 
 def repeats(n, seed=0):

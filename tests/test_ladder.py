@@ -42,9 +42,9 @@ from interp import (
     validation_loss,
 )
 from interp.cli import main
-from interp.gpt.checkpoint import from_pretrained, save_pretrained
-from interp.gpt.ladder import AVERAGES, RUNGS, Average, OneHead, Stack, config_of
-from interp.training.batches import training_batch
+from interp.data.batches import training_batch
+from interp.gpt.folder import from_pretrained, save_pretrained
+from interp.lesson.ladder import AVERAGES, RUNGS, Average, OneHead, Stack, config_of
 from interp.training.history import read_history
 
 VOCAB, N_CTX, WIDTH = 7, 6, 12

@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import VARIANTS, assert_close, random_model, random_tokens, variant_id
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor, nn
 
 from interp import (
@@ -32,11 +31,11 @@ from interp import (
     causal_attention,
     from_reference,
     ngram_losses,
-    one_head_attribution,
+    single_head_attribution,
     to_reference,
 )
-from interp.gpt.ladder import average_loop, average_matrix, average_softmax
-from interp.gpt.reference import Block, FeedForward, Head, MultiHeadAttention
+from interp.lesson.ladder import average_loop, average_matrix, average_softmax
+from interp.lesson.reference import Block, FeedForward, Head, MultiHeadAttention
 
 VOCAB, C, BLOCK = 65, 32, 8  # the lesson's vocab_size, n_embd and block_size
 Q = np.array([[1.0, 0], [0, 2], [1, 1]])
@@ -612,9 +611,9 @@ def test_numpy_head_refuses_shapes_that_do_not_fit(qkv: tuple[np.ndarray, ...]) 
 
 
 @torch.no_grad()
-def test_one_head_model_has_no_row_for_the_embedding() -> None:
+def test_single_head_model_has_no_row_for_the_embedding() -> None:
     model, idx = rung("head"), tokens_of(2, BLOCK)
-    parts = one_head_attribution(model, idx, targets=idx)
+    parts = single_head_attribution(model, idx, targets=idx)
     assert parts.components == (*(f"S{s}" for s in range(BLOCK)), "b_U")
 
 

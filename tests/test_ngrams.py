@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import assert_close
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from interp import (
@@ -23,7 +22,7 @@ from interp import (
     TokenError,
     build_model,
     ngram_losses,
-    one_head_attribution,
+    single_head_attribution,
 )
 
 ORDERS = (1, 2, 3, 4, 5)
@@ -263,24 +262,24 @@ def tokens(batch: int = 3, pos: int = N_CTX, seed: int = 0) -> Tensor:
     return torch.randint(VOCAB, (batch, pos), generator=torch.Generator().manual_seed(seed))
 
 
-def readers(model: Any, idx: Tensor, targets: Tensor, scalar: str) -> Tensor:
-    """The scalar at each position, as a direction in the logits."""
+def readers(model: Any, idx: Tensor, targets: Tensor, metric: str) -> Tensor:
+    """The metric at each position, as a direction in the logits."""
     baseline = {
         "raw": torch.zeros(VOCAB, dtype=torch.float64),
         "centered": torch.full((VOCAB,), 1 / VOCAB, dtype=torch.float64),
         "probability": model(idx)[:, : targets.shape[1]].softmax(-1),
-    }[scalar]
+    }[metric]
     return torch.eye(VOCAB, dtype=torch.float64)[targets] - baseline
 
 
-@pytest.mark.parametrize("scalar", ["centered", "probability", "raw"])
+@pytest.mark.parametrize("metric", ["centered", "probability", "raw"])
 @torch.no_grad()
-def test_rows_are_what_each_source_position_gave(scalar: Any) -> None:
-    """P[t, s] · (x_s W_V) W_U along the scalar's direction, one number at a time; and b_U."""
+def test_rows_are_what_each_source_position_gave(metric: Any) -> None:
+    """P[t, s] · (x_s W_V) W_U along the metric's direction, one number at a time; and b_U."""
     model, idx = one_head(), tokens()
-    parts = one_head_attribution(model, idx, scalar=scalar)
+    parts = single_head_attribution(model, idx, metric=metric)
     T = N_CTX - 1
-    direction = readers(model, idx, idx[:, 1:], scalar)
+    direction = readers(model, idx, idx[:, 1:], metric)
     x = model.token_embedding_table.weight[idx] + model.position_embedding_table.weight
     head = model.attention_head
     expected = torch.zeros(T + 1, 3, T, dtype=torch.float64)
@@ -295,20 +294,20 @@ def test_rows_are_what_each_source_position_gave(scalar: Any) -> None:
             expected[T, b, t] = direction[b, t] @ model.LM_head.bias
     assert_close(torch.tensor(parts.values), expected)
     assert parts.components == (*(f"S{s}" for s in range(T)), "b_U")
-    assert (parts.by, parts.scalar) == ("source", scalar)
+    assert (parts.by, parts.metric) == ("source", metric)
 
 
-@pytest.mark.parametrize("scalar", ["centered", "probability", "raw"])
+@pytest.mark.parametrize("metric", ["centered", "probability", "raw"])
 @given(seed=st.integers(0, 10**6), batch=st.integers(1, 3), pos=st.integers(1, N_CTX))
 @settings(max_examples=15)
-def test_rows_sum_to_the_models_logits(scalar: Any, seed: int, batch: int, pos: int) -> None:
+def test_rows_sum_to_the_models_logits(metric: Any, seed: int, batch: int, pos: int) -> None:
     model, idx = one_head(seed=seed), tokens(batch, pos, seed)
     targets = tokens(batch, pos, seed + 1)
-    parts = one_head_attribution(model, idx, scalar=scalar, targets=targets)
+    parts = single_head_attribution(model, idx, metric=metric, targets=targets)
     assert len(parts.components) == pos + 1  # exactly: one a source, and b_U
     assert parts.values.shape == (pos + 1, batch, pos)
     with torch.no_grad():
-        total = (readers(model, idx, targets, scalar) * model(idx)).sum(-1).numpy()
+        total = (readers(model, idx, targets, metric) * model(idx)).sum(-1).numpy()
     np.testing.assert_allclose(parts.values.sum(0), total, atol=1e-12, rtol=0)
     np.testing.assert_allclose(parts.total, total, atol=1e-12, rtol=0)
     assert (parts.completeness_error <= 1e-12).all()
@@ -316,7 +315,7 @@ def test_rows_sum_to_the_models_logits(scalar: Any, seed: int, batch: int, pos: 
 
 
 def test_later_keys_give_exactly_zero_and_there_is_no_row_for_the_embedding() -> None:
-    parts = one_head_attribution(one_head(), tokens())
+    parts = single_head_attribution(one_head(), tokens())
     for s in range(N_CTX - 1):
         row = parts.row(f"S{s}")
         assert (row[:, :s] == 0.0).all()
@@ -327,13 +326,13 @@ def test_later_keys_give_exactly_zero_and_there_is_no_row_for_the_embedding() ->
 
 
 def test_float32_rows_sum_within_their_own_tolerance() -> None:
-    parts = one_head_attribution(one_head(torch.float32), tokens())
+    parts = single_head_attribution(one_head(torch.float32), tokens())
     assert (parts.completeness_error <= parts.tolerance).all()
     assert parts.tolerance.max() < 1e-3
 
 
 def test_characters_and_the_table_come_with_the_rows() -> None:
-    parts = one_head_attribution(one_head(), tokens())
+    parts = single_head_attribution(one_head(), tokens())
     assert parts.characters == tuple("abcdefg")
     frame = parts.to_frame()
     assert set(frame) >= {"batch", "pos", "target", "component", "contribution"}
@@ -347,9 +346,9 @@ def test_dropout_in_training_mode_is_refused_and_none_is_not() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         with pytest.raises(CompletenessError, match="the parts miss the model's own logits"):
-            one_head_attribution(model, tokens())
-    one_head_attribution(model.eval(), tokens())
-    one_head_attribution(one_head().train(), tokens())  # nothing to drop
+            single_head_attribution(model, tokens())
+    single_head_attribution(model.eval(), tokens())
+    single_head_attribution(one_head().train(), tokens())  # nothing to drop
 
 
 @pytest.mark.parametrize(
@@ -358,21 +357,21 @@ def test_dropout_in_training_mode_is_refused_and_none_is_not() -> None:
 def test_other_rungs_are_refused(name: Any) -> None:
     model: Any = build_model(LadderConfig(rung=name, d_vocab=VOCAB, d_model=8, n_ctx=N_CTX))
     with pytest.raises(ConfigError, match=f"is of the rung 'head', not of '{name}'"):
-        one_head_attribution(model, tokens())
+        single_head_attribution(model, tokens())
 
 
 def test_wrong_tokens_targets_scalars_and_dtypes_are_refused() -> None:
     model = one_head()
     for wrong in (tokens() + VOCAB, tokens() - VOCAB):
         with pytest.raises(TokenError, match="ids 0 … 6"):
-            one_head_attribution(model, wrong)
+            single_head_attribution(model, wrong)
     with pytest.raises(TokenError, match="holds 8 positions, but 9 were given"):
-        one_head_attribution(model, tokens(pos=N_CTX + 1))
+        single_head_attribution(model, tokens(pos=N_CTX + 1))
     with pytest.raises(TokenError, match="outside the vocabulary"):
-        one_head_attribution(model, tokens(), targets=tokens() + 1)
+        single_head_attribution(model, tokens(), targets=tokens() + 1)
     with pytest.raises(TokenError, match="no next token to explain; give targets"):
-        one_head_attribution(model, tokens(pos=1))
-    with pytest.raises(ConfigError, match="scalar = 'foil' is not one of 'centered', 'prob"):
-        one_head_attribution(model, tokens(), scalar="foil")
+        single_head_attribution(model, tokens(pos=1))
+    with pytest.raises(ConfigError, match="metric = 'foil' is not one of 'centered', 'prob"):
+        single_head_attribution(model, tokens(), metric="foil")
     with pytest.raises(ConfigError, match="no tolerance is stated"):
-        one_head_attribution(model.to(torch.bfloat16), tokens())
+        single_head_attribution(model.to(torch.bfloat16), tokens())

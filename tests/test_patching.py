@@ -59,7 +59,7 @@ def sites_of(model):
 
 @torch.no_grad()
 def one_at_a_time(model, run, other, site, position=-1):
-    """The scalar after each patch, [layer · place, batch], each a whole run with one hook."""
+    """The metric after each patch, [layer · place, batch], each a whole run with one hook."""
     _, cache = model.run_with_cache(other)
     n_pos = run.shape[1]
     values = []
@@ -100,7 +100,7 @@ def test_each_patch_is_a_run_with_one_hook(variant):
     clean, corrupted = pair(model, 2, 3)
     for site, direction in zip(sites_of(model), itertools.cycle(DIRECTIONS), strict=False):
         given = activation_patching(
-            model, clean, corrupted, site, direction=direction, target=0, scalar="centered"
+            model, clean, corrupted, site, direction=direction, target=0, metric="centered"
         )
         run, other = ordered(clean, corrupted, direction)
         close(given.values, one_at_a_time(model, run, other, site))
@@ -139,7 +139,7 @@ def test_any_position_can_be_read(site, position):
     model = small()
     clean, corrupted = pair(model)
     given = activation_patching(
-        model, clean, corrupted, site, target=0, scalar="centered", position=position
+        model, clean, corrupted, site, target=0, metric="centered", position=position
     )
     close(given.values, one_at_a_time(model, corrupted, clean, site, position))
     assert given.position == position % 6
@@ -150,7 +150,7 @@ def test_any_number_of_sequences(batch):
     model = small()
     clean, corrupted = pair(model, batch, 4)
     for site in ("attn_out", "head"):
-        given = activation_patching(model, clean, corrupted, site, target=0, scalar="centered")
+        given = activation_patching(model, clean, corrupted, site, target=0, metric="centered")
         assert given.values.shape[1] == batch
         close(given.values, one_at_a_time(model, corrupted, clean, site))
 
@@ -161,14 +161,14 @@ def test_prompts_of_one_token(site, batch):
     model = small()
     clean = torch.arange(batch)[:, None] % 7
     corrupted = (clean + 1) % 7
-    given = activation_patching(model, clean, corrupted, site, target=0, scalar="centered")
+    given = activation_patching(model, clean, corrupted, site, target=0, metric="centered")
     close(given.values, one_at_a_time(model, corrupted, clean, site))
 
 
 @pytest.mark.parametrize("site", SITES)
 def test_before_the_prompts_differ_nothing_changes(site):
     model = small()
-    given = activation_patching(model, "abcdef", "abcgef", site, scalar="centered", target="a")
+    given = activation_patching(model, "abcdef", "abcgef", site, metric="centered", target="a")
     clean, corrupted = model.to_tokens("abcdef"), model.to_tokens("abcgef")
     close(given.values, one_at_a_time(model, corrupted, clean, site))
     if site != "head":
@@ -194,14 +194,14 @@ def test_the_one_place_that_differs_restores_everything():
 
 def test_shares_are_unknown_where_the_prompts_do_not_differ():
     model = small()
-    given = activation_patching(model, "abcdef", "abcgef", scalar="centered", target=0, position=2)
+    given = activation_patching(model, "abcdef", "abcgef", metric="centered", target=0, position=2)
     assert np.isnan(given.shares).all()
 
     def left_out(logits, targets):
         return torch.where(torch.arange(logits.shape[-3])[:, None] == 0, logits[..., 0], 0.0)
 
     both = ["abcd", "efga"], ["abca", "efgd"]
-    given = activation_patching(model, *both, scalar=left_out, target=0, position=1)
+    given = activation_patching(model, *both, metric=left_out, target=0, position=1)
     assert np.isnan(given.shares).all()
 
 
@@ -211,9 +211,9 @@ def test_shares_of_two_prompts_that_cancel_are_unknown():
     def patched_only(logits, targets):
         return logits[..., 0] if logits.ndim == 4 else torch.zeros_like(logits[..., 0])
 
-    given = activation_patching(model, "abcd", "abce", scalar=patched_only, target=0)
+    given = activation_patching(model, "abcd", "abce", metric=patched_only, target=0)
     assert given.values.any()
-    assert np.isnan(given.shares).all()  # the prompts are equal in the scalar: no share, not ±inf
+    assert np.isnan(given.shares).all()  # the prompts are equal in the metric: no share, not ±inf
 
 
 def test_scalars_of_the_unpatched_and_of_the_other_run():
@@ -222,19 +222,19 @@ def test_scalars_of_the_unpatched_and_of_the_other_run():
     logits = model(corrupted)[:, -1].detach()
     targets = torch.tensor([1, 4])
     log_prob = logits.log_softmax(-1)[torch.arange(2), targets]
-    given = activation_patching(model, clean, corrupted, scalar="log_prob", target=targets)
+    given = activation_patching(model, clean, corrupted, metric="log_prob", target=targets)
     close(given.corrupted, log_prob)
     assert given.target == "be"
-    given = activation_patching(model, clean, corrupted, scalar="kl", target="a")
+    given = activation_patching(model, clean, corrupted, metric="kl", target="a")
     close(given.corrupted, np.zeros(2))
     assert (given.clean < 0).all()
 
     def second(logits, targets):
         return logits[..., 1] + targets
 
-    given = activation_patching(model, clean, corrupted, scalar=second, target=targets)
+    given = activation_patching(model, clean, corrupted, metric=second, target=targets)
     close(given.corrupted, logits[:, 1] + targets)
-    assert given.scalar == "second"
+    assert given.metric == "second"
 
 
 def test_target_and_foil_are_what_the_model_finds_likeliest():
@@ -260,7 +260,7 @@ def test_float32_is_near():
     clean, corrupted = pair(single)
     for site in SITES:
         values = [
-            activation_patching(m, clean, corrupted, site, target=0, scalar="centered").values
+            activation_patching(m, clean, corrupted, site, target=0, metric="centered").values
             for m in (single, wide)
         ]
         close(*values, 1e-4)
@@ -275,7 +275,7 @@ def test_each_path_is_a_run_with_one_intervention(into, direction):
     model = small()
     clean, corrupted = pair(model)
     given = path_patching(
-        model, clean, corrupted, into, direction=direction, target=0, scalar="centered"
+        model, clean, corrupted, into, direction=direction, target=0, metric="centered"
     )
     heads = {layer: [f"L{layer}.H{h}" for h in range(4)] for layer in (0, 1)}
     before = ["embed", *heads[0]]
@@ -297,7 +297,7 @@ def test_paths_in_every_variant(variant):
     model = small(**variant)
     clean, corrupted = pair(model, 3, 5)
     for into in ["L1.k", "logits", *(["L1.mlp"] if model.config.d_mlp else [])]:
-        given = path_patching(model, clean, corrupted, into, target=0, scalar="centered")
+        given = path_patching(model, clean, corrupted, into, target=0, metric="centered")
         expected = paths_one_at_a_time(model, corrupted, clean, given.labels, into)
         close(given.values, expected)
 
@@ -305,9 +305,9 @@ def test_paths_in_every_variant(variant):
 def test_a_path_into_one_position_is_read_there():
     model = small()
     clean, corrupted = pair(model, 5)
-    given = path_patching(model, clean, corrupted, "L1.v", target=0, scalar="centered", position=3)
+    given = path_patching(model, clean, corrupted, "L1.v", target=0, metric="centered", position=3)
     shorter = path_patching(
-        model, clean[:, :4], corrupted[:, :4], "L1.v", target=0, scalar="centered"
+        model, clean[:, :4], corrupted[:, :4], "L1.v", target=0, metric="centered"
     )
     close(given.values, shorter.values)
 
@@ -317,7 +317,7 @@ def test_all_paths_out_of_the_only_sender_are_its_patch():
     with torch.no_grad():
         model.blocks[0].attn.W_O.zero_()
     clean, corrupted = pair(model)
-    given = path_patching(model, clean, corrupted, "L0.q", target=0, scalar="centered")
+    given = path_patching(model, clean, corrupted, "L0.q", target=0, metric="centered")
     close(given.values[0], given.corrupted)  # the head writes nothing, whatever it reads
 
 
@@ -339,7 +339,7 @@ def test_patching_a_hooked_model_is_patching_beside_its_hooks(site, name):
     model = small()
     clean, corrupted = pair(model, 2, 3)
     with model.hooks([(name, by_position)]):
-        given = activation_patching(model, clean, corrupted, site, target=0, scalar="centered")
+        given = activation_patching(model, clean, corrupted, site, target=0, metric="centered")
         close(given.values, one_at_a_time(model, corrupted, clean, site))
     assert not model.is_edited
 
@@ -353,10 +353,10 @@ def test_hooks_on_attention_keep_their_effect(site):
         return torch.zeros_like(pattern).index_fill_(3, torch.tensor(0), 1.0)
 
     with model.hooks([("blocks.1.attn.hook_pattern", first_only)]):
-        given = activation_patching(model, clean, corrupted, site, target=0, scalar="centered")
+        given = activation_patching(model, clean, corrupted, site, target=0, metric="centered")
         close(given.values, one_at_a_time(model, corrupted, clean, site))
     with model.attn_scaled_by(0.3):
-        given = activation_patching(model, clean, corrupted, site, target=0, scalar="centered")
+        given = activation_patching(model, clean, corrupted, site, target=0, metric="centered")
         close(given.values, one_at_a_time(model, corrupted, clean, site))
 
 
@@ -368,7 +368,7 @@ def test_paths_in_a_hooked_model_are_paths_beside_its_hooks(into, name):
     model = small()
     clean, corrupted = pair(model, 2, 3)
     with model.hooks([(name, by_position)]):
-        given = path_patching(model, clean, corrupted, into, target=0, scalar="centered")
+        given = path_patching(model, clean, corrupted, into, target=0, metric="centered")
         expected = paths_one_at_a_time(model, corrupted, clean, given.labels, into)
         close(given.values, expected)
 
@@ -429,7 +429,7 @@ def test_prompts_and_targets_that_cannot_be_are_refused(clean, corrupted, option
 
 @pytest.mark.parametrize(
     "options",
-    [{"site": "z"}, {"scalar": "logprob"}, {"scalar": "raw", "foil": 1}],
+    [{"site": "z"}, {"metric": "logprob"}, {"metric": "raw", "foil": 1}],
 )
 def test_unknown_choices_are_refused(options):
     with pytest.raises(ConfigError):
@@ -457,10 +457,10 @@ def test_dropout_is_refused():
         activation_patching(model, "abc", "abd")
     with pytest.raises(ConfigError, match="training mode"):
         path_patching(model, "abc", "abd", "logits")
-    values = activation_patching(model.eval(), "abc", "abd", target=0, scalar="centered").values
+    values = activation_patching(model.eval(), "abc", "abd", target=0, metric="centered").values
     again = small().train()
     again.load_state_dict(model.state_dict())
-    close(activation_patching(again, "abc", "abd", target=0, scalar="centered").values, values)
+    close(activation_patching(again, "abc", "abd", target=0, metric="centered").values, values)
 
 
 # ---- the result ----------------------------------------------------------------------------------
@@ -502,7 +502,7 @@ def test_places_are_layers_and_positions():
 
 
 def test_nothing_to_patch_without_blocks():
-    given = activation_patching(small(n_layers=0), "abc", "abd", target=0, scalar="raw")
+    given = activation_patching(small(n_layers=0), "abc", "abd", target=0, metric="raw")
     assert given.values.shape == (0, 1)
     assert given.to_frame().empty
 
@@ -520,8 +520,8 @@ def test_nothing_is_edited():
     weights = {name: p.clone() for name, p in model.named_parameters()}
     state = torch.get_rng_state()
     for site in SITES:
-        activation_patching(model, *pair(model), site, target=0, scalar="centered")
-    path_patching(model, *pair(model), "L1.mlp", target=0, scalar="centered")
+        activation_patching(model, *pair(model), site, target=0, metric="centered")
+    path_patching(model, *pair(model), "L1.mlp", target=0, metric="centered")
     assert all(p.equal(weights[name]) for name, p in model.named_parameters())
     assert torch.get_rng_state().equal(state)
     assert not model.is_edited

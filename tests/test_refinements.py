@@ -17,8 +17,7 @@ from conftest import (
     random_tokens,
     variant_id,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from interp import (
     ActivationCache,
@@ -29,13 +28,13 @@ from interp import (
     logit_attribution,
     stream_attribution,
 )
-from interp.analysis.components import component, components
-from interp.analysis.readout import make_readout
+from interp.stream.components import component, components
+from interp.stream.metric import make_metric
 
 ALL_VARIANTS = [*VARIANTS, {"n_layers": 0}]
 REFINEMENTS = ["head", "source", "neuron"]
-SCALARS = ["centered", "foil", "probability", "raw"]
-MEASURES = [*SCALARS, "log_prob", "loss", "kl"]
+METRICS = ["centered", "foil", "probability", "raw"]
+MEASURES = [*METRICS, "log_prob", "loss", "kl"]
 FOIL = 3
 unchecked = inspect.unwrap(stream_attribution)
 
@@ -50,12 +49,12 @@ def cache(model):
     return model.run_with_cache(random_tokens(model))[1]
 
 
-def foils_of(scalar):
-    return {"foils": FOIL} if scalar == "foil" else {}
+def foils_of(metric):
+    return {"foils": FOIL} if metric == "foil" else {}
 
 
-def definition(scalar, logits, own, y):
-    """One scalar of one position: `logits` [d_vocab], those of the run as it was, the target."""
+def definition(metric, logits, own, y):
+    """One metric of one position: `logits` [d_vocab], those of the run as it was, the target."""
     log_p, log_own = (x - np.log(np.exp(x).sum()) for x in (logits, own))
     return {
         "raw": logits[y],
@@ -65,15 +64,15 @@ def definition(scalar, logits, own, y):
         "log_prob": log_p[y],
         "loss": -log_p[y],
         "kl": -(np.exp(log_own) @ (log_own - log_p)),
-    }[scalar]
+    }[metric]
 
 
-def defined(scalar, logits, own, targets):
+def defined(metric, logits, own, targets):
     """The definition at every position of [..., batch, pos, d_vocab]."""
     logits, own = logits.detach().double().numpy(), own.detach().double().numpy()
     out = np.empty((*logits.shape[:-2], targets.shape[1]))
     for at in np.ndindex(out.shape):
-        out[at] = definition(scalar, logits[at], own[at[-2:]], int(targets[at[-2:]]))
+        out[at] = definition(metric, logits[at], own[at[-2:]], int(targets[at[-2:]]))
     return out
 
 
@@ -113,10 +112,10 @@ def test_rows_sum_to_the_scalar(variant, dtype):
     model = random_model(dtype, **variant)
     tokens = random_tokens(model)
     logits, cache = model.run_with_cache(tokens)
-    for scalar in SCALARS:
-        expected = defined(scalar, logits, logits, tokens[:, 1:])
+    for metric in METRICS:
+        expected = defined(metric, logits, logits, tokens[:, 1:])
         for by in REFINEMENTS:
-            parts = logit_attribution(model, cache, by, scalar=scalar, **foils_of(scalar))
+            parts = logit_attribution(model, cache, by, metric=metric, **foils_of(metric))
             tolerance = TOLERANCE[dtype] * (1 + np.abs(parts.values).sum(0))
             assert (np.abs(parts.values.sum(0) - expected) <= tolerance).all()
             assert (np.abs(parts.total - expected) <= tolerance).all()
@@ -128,11 +127,11 @@ def test_rows_sum_to_the_scalar(variant, dtype):
     batch=st.integers(1, 3), pos=st.integers(1, N_CTX), asked=st.integers(1, N_CTX),
     n_layers=st.integers(0, 3), n_heads=st.integers(1, 4), d_head=st.integers(1, 6),
     d_mlp=st.integers(0, 9), qkv_bias=st.booleans(), dtype=st.sampled_from(list(TOLERANCE)),
-    scalar=st.sampled_from(SCALARS), by=st.sampled_from(REFINEMENTS), seed=st.integers(0, 100),
+    metric=st.sampled_from(METRICS), by=st.sampled_from(REFINEMENTS), seed=st.integers(0, 100),
     names=st.sampled_from(["all", "contributions"]),
 )  # fmt: skip
 def test_rows_sum_for_any_shape(
-    batch, pos, asked, n_layers, n_heads, d_head, d_mlp, qkv_bias, dtype, scalar, by, seed, names
+    batch, pos, asked, n_layers, n_heads, d_head, d_mlp, qkv_bias, dtype, metric, by, seed, names
 ):
     model = random_model(
         dtype, seed, n_layers=n_layers, n_heads=n_heads, d_head=d_head, d_mlp=d_mlp,
@@ -143,9 +142,9 @@ def test_rows_sum_for_any_shape(
     targets = random_tokens(model, batch, n, seed + 1)
     logits, cache = model.run_with_cache(tokens, names_filter=names)
     parts = logit_attribution(
-        model, cache, by, scalar=scalar, targets=targets, **foils_of(scalar)
+        model, cache, by, metric=metric, targets=targets, **foils_of(metric)
     )  # fmt: skip
-    expected = defined(scalar, logits, logits, targets)
+    expected = defined(metric, logits, logits, targets)
     n_attn = n_heads * n if by == "source" else n_heads if by == "head" else 1
     n_mlp = 0 if d_mlp == 0 else 1 + (d_mlp if by == "neuron" else 1)
     assert parts.values.shape == (4 + n_layers * (n_attn + 1 + n_mlp), batch, n)
@@ -186,11 +185,11 @@ def test_labels_are_in_the_order_of_the_model():
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("scalar", SCALARS)
-def test_rows_of_later_keys_are_exactly_zero(model, cache, scalar):
+@pytest.mark.parametrize("metric", METRICS)
+def test_rows_of_later_keys_are_exactly_zero(model, cache, metric):
     targets = (cache.tokens + 1 + (cache.tokens == FOIL - 1).long()) % 7  # never the foil
     parts = logit_attribution(
-        model, cache, "source", scalar=scalar, targets=targets, **foils_of(scalar)
+        model, cache, "source", metric=metric, targets=targets, **foils_of(metric)
     )
     for layer in range(2):
         for head in range(4):
@@ -239,8 +238,8 @@ def test_rows_are_those_of_a_plain_recomputation_from_the_weights(variant):
     model = random_model(torch.float64, n_layers=1, d_mlp=11, **variant)
     tokens = random_tokens(model, pos=6)
     _, cache = model.run_with_cache(tokens)
-    source = logit_attribution(model, cache, "source", scalar="foil", foils=FOIL)
-    neuron = logit_attribution(model, cache, "neuron", scalar="foil", foils=FOIL)
+    source = logit_attribution(model, cache, "source", metric="foil", foils=FOIL)
+    neuron = logit_attribution(model, cache, "neuron", metric="foil", foils=FOIL)
     W_U, gain = model.W_U.detach().numpy(), model.ln_final.w.detach().numpy()
     for b in range(2):
         written = written_by_one_block(model, tokens[b].numpy())
@@ -264,7 +263,7 @@ def test_probability_rows_sum_to_log_p_plus_entropy(variant, by):
     log_p = logits[:, :-1].log_softmax(-1).detach()
     entropy = -(log_p.exp() * log_p).sum(-1)
     expected = log_p.gather(-1, tokens[:, 1:, None])[..., 0] + entropy
-    parts = logit_attribution(model, cache, by, scalar="probability")
+    parts = logit_attribution(model, cache, by, metric="probability")
     np.testing.assert_allclose(parts.values.sum(0), expected, rtol=0, atol=1e-12)
 
 
@@ -396,7 +395,7 @@ def test_rows_sum_to_the_logits_along_a_vector(variant, by):
     one, two = (
         stream_attribution(model, cache, "logits", torch.eye(7, dtype=torch.float64)[2], by),
         logit_attribution(
-            model, cache, by, scalar="raw", targets=torch.full((2, 9), 2)
+            model, cache, by, metric="raw", targets=torch.full((2, 9), 2)
         ),
     )  # fmt: skip
     assert one.components == two.components
@@ -662,50 +661,52 @@ def test_putting_zero_takes_away_what_was_written(variant):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("scalar", MEASURES)
-def test_readout_is_its_definition(scalar, dtype):
+@pytest.mark.parametrize("metric", MEASURES)
+def test_readout_is_its_definition(metric, dtype):
     model = random_model(dtype)
     tokens = random_tokens(model)
     own = model(tokens).detach()
-    ask = make_readout(model, tokens, own, scalar, **foils_of(scalar))
-    assert (ask.name, ask.n_pos) == (scalar, 8)
+    value_of = make_metric(model, tokens, own, metric, **foils_of(metric))
+    assert (value_of.name, value_of.n_pos) == (metric, 8)
     generator = torch.Generator().manual_seed(1)
     for many in ((), (3,), (2, 3)):
         noise = torch.randn((*many, 2, 8, 7), generator=generator, dtype=dtype)
         logits = own[:, :-1] + noise
-        given = ask(logits)
+        given = value_of(logits)
         assert given.dtype == dtype
-        expected = torch.tensor(defined(scalar, logits, own, tokens[:, 1:]), dtype=dtype)
-        assert_close(given, expected, f"{scalar} {many}")
-    expected = torch.tensor(defined(scalar, own, own, tokens[:, 1:]), dtype=dtype)
-    assert_close(ask(own[:, :-1]), expected)
-    if scalar in SCALARS:
-        assert_close((ask.weights() * own[:, :-1]).sum(-1), expected)
+        expected = torch.tensor(defined(metric, logits, own, tokens[:, 1:]), dtype=dtype)
+        assert_close(given, expected, f"{metric} {many}")
+    expected = torch.tensor(defined(metric, own, own, tokens[:, 1:]), dtype=dtype)
+    assert_close(value_of(own[:, :-1]), expected)
+    if metric in METRICS:
+        assert_close((value_of.weights() * own[:, :-1]).sum(-1), expected)
 
 
 def test_log_prob_and_loss_are_torchs(model, cache):
     tokens, logits = cache.tokens, cache["hook_logits"][:, :-1]
     loss = F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none")
-    ask = {s: make_readout(model, tokens, cache["hook_logits"], s) for s in ("log_prob", "loss")}
-    assert_close(ask["loss"](logits), loss)
-    assert_close(ask["log_prob"](logits + 1e3), -loss)  # also far from zero
+    value_of = {
+        s: make_metric(model, tokens, cache["hook_logits"], s) for s in ("log_prob", "loss")
+    }
+    assert_close(value_of["loss"](logits), loss)
+    assert_close(value_of["log_prob"](logits + 1e3), -loss)  # also far from zero
     leaf = logits.clone().requires_grad_()
     given, expected = (
         torch.autograd.grad(x.sum(), leaf)[0]
-        for x in (ask["loss"](leaf), F.cross_entropy(leaf.mT, tokens[:, 1:], reduction="none"))
+        for x in (value_of["loss"](leaf), F.cross_entropy(leaf.mT, tokens[:, 1:], reduction="none"))
     )
     assert_close(given, expected)
 
 
 def test_kl_is_torchs_and_zero_for_the_run_itself(model, cache):
     own = cache["hook_logits"][:, :-1]
-    ask = make_readout(model, cache.tokens, cache["hook_logits"], "kl")
-    assert (ask(own) == 0).all()
+    value_of = make_metric(model, cache.tokens, cache["hook_logits"], "kl")
+    assert (value_of(own) == 0).all()
     other = own.flip(-1)
     log_p, log_own = other.log_softmax(-1), own.log_softmax(-1)
     kl = F.kl_div(log_p, log_own, reduction="none", log_target=True).sum(-1)
-    assert_close(ask(other), -kl)
-    assert (ask(other) < 0).all()
+    assert_close(value_of(other), -kl)
+    assert (value_of(other) < 0).all()
 
 
 def test_function_is_given_logits_and_targets(model, cache):
@@ -713,45 +714,45 @@ def test_function_is_given_logits_and_targets(model, cache):
         return 2 * logits.gather(-1, targets[..., None].expand(*logits.shape[:-1], 1))[..., 0]
 
     own, targets = cache["hook_logits"], torch.full((2, 4), 5)
-    ask = make_readout(model, cache.tokens, own, doubled, targets)
-    assert (ask.name, ask.n_pos) == ("doubled", 4)
-    assert_close(ask(own[None, :, :4]), 2 * own[None, :, :4, 5])
+    value_of = make_metric(model, cache.tokens, own, doubled, targets)
+    assert (value_of.name, value_of.n_pos) == ("doubled", 4)
+    assert_close(value_of(own[None, :, :4]), 2 * own[None, :, :4, 5])
     with pytest.raises(ConfigError, match="'doubled' is not linear in the logits"):
-        ask.weights()
+        value_of.weights()
 
 
 @pytest.mark.parametrize(
     "wrong", [lambda logits, _: logits, lambda logits, _: logits.sum(), lambda x, _: x[0, ..., 0]]
 )
 def test_function_of_the_wrong_shape_is_refused(model, cache, wrong):
-    ask = make_readout(model, cache.tokens, cache["hook_logits"], wrong)
+    value_of = make_metric(model, cache.tokens, cache["hook_logits"], wrong)
     said = r"<lambda> returned shape .* for logits of shape \(3, 2, 8, 7\); expected \(3, 2, 8\)"
     with pytest.raises(ConfigError, match=said):
-        ask(cache["hook_logits"][:, :-1].expand(3, 2, 8, 7))
+        value_of(cache["hook_logits"][:, :-1].expand(3, 2, 8, 7))
 
 
-@pytest.mark.parametrize("scalar", ["log_prob", "loss", "kl"])
-def test_what_is_not_linear_is_not_split(model, cache, scalar):
-    with pytest.raises(ConfigError, match=f"'{scalar}' is not linear .* choose one of centered"):
-        make_readout(model, cache.tokens, cache["hook_logits"], scalar).weights()
-    with pytest.raises(ConfigError, match=f"'{scalar}' is not one of 'centered'"):
-        inspect.unwrap(logit_attribution)(model, cache, scalar=scalar)
+@pytest.mark.parametrize("metric", ["log_prob", "loss", "kl"])
+def test_what_is_not_linear_is_not_split(model, cache, metric):
+    with pytest.raises(ConfigError, match=f"'{metric}' is not linear .* choose one of centered"):
+        make_metric(model, cache.tokens, cache["hook_logits"], metric).weights()
+    with pytest.raises(ConfigError, match=f"'{metric}' is not one of 'centered'"):
+        inspect.unwrap(logit_attribution)(model, cache, metric=metric)
 
 
-@pytest.mark.parametrize("scalar", [*MEASURES, lambda logits, targets: logits[..., 0]])
+@pytest.mark.parametrize("metric", [*MEASURES, lambda logits, targets: logits[..., 0]])
 @pytest.mark.parametrize("bad", [-1, 7])
-def test_targets_outside_the_vocabulary_are_refused(model, cache, scalar, bad):
+def test_targets_outside_the_vocabulary_are_refused(model, cache, metric, bad):
     targets = torch.zeros(2, 4, dtype=torch.long)
     targets[1, 2] = bad
     with pytest.raises(TokenError, match=r"targets run from .* outside the vocabulary 0 … 6"):
-        make_readout(
-            model, cache.tokens, cache["hook_logits"], scalar, targets, **foils_of(scalar)
+        make_metric(
+            model, cache.tokens, cache["hook_logits"], metric, targets, **foils_of(metric)
         )  # fmt: skip
 
 
 def test_unknown_scalar_lists_the_known(model, cache):
-    with pytest.raises(ConfigError, match=r"scalar = 'nll' is not one of 'centered', .*'kl'"):
-        make_readout(model, cache.tokens, cache["hook_logits"], "nll")
+    with pytest.raises(ConfigError, match=r"metric = 'nll' is not one of 'centered', .*'kl'"):
+        make_metric(model, cache.tokens, cache["hook_logits"], "nll")
 
 
 # ---- which earlier character ---------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import interp
-from interp.report import figures
+from interp.pages import figures
 from interp.training.history import HistoryRow
 
 HOSTILE = '</script><img src=x onerror="alert(1)">\u2028\'"&\U0001f600\u05d0'
@@ -52,7 +52,7 @@ def more_results() -> tuple[interp.Result, ...]:
     return (
         scores,
         interp.label_heads(model, scores),
-        interp.component_effects(model, tokens, ablate="mean", scalar="log_prob"),
+        interp.component_effects(model, tokens, ablate="mean", metric="log_prob"),
         interp.attention_scaling(model, tokens, (0.0, 0.5, 1.0, 2.0)),
         interp.check_model(model, tokens[:2]),
     )
@@ -240,7 +240,7 @@ def test_kill_while_writing_leaves_no_half_file(tmp_path: Path) -> None:
 
 
 def test_findings_follow_their_rules() -> None:
-    from interp.report.findings import findings
+    from interp.pages.findings import findings
 
     effects = next(r for r in more_results() if isinstance(r, interp.ComponentEffects))
     yard = interp.ngram_losses([0, 1] * 50, [0, 1] * 20, 2)
@@ -262,9 +262,9 @@ def test_findings_follow_their_rules() -> None:
     ids=["worse", "between", "better"],
 )  # fmt: skip
 def test_a_loss_is_placed_between_the_counts(loss: float, said: str) -> None:
-    from interp.report.findings import findings
+    from interp.pages.findings import findings
 
-    yard = interp.analysis.ngrams.NGramLosses(
+    yard = interp.lesson.ngrams.NGramLosses(
         orders=(1, 2), losses=(2.0, 1.0), n=(9, 9), smoothing="add", constant=0.01, uniform=3.0
     )
     row = [HistoryRow(**{**vars(history()[0]), "validation_loss": loss})]

@@ -26,7 +26,7 @@ from interp import (
     logit_lens,
     model_hash,
 )
-from interp.analysis.results import INLINE_NUMBERS
+from interp.results.result import INLINE_NUMBERS
 
 KINDS = ["attribution", "lens", "patterns"]
 LOAD = "import sys, interp; print(type(interp.Result.load(sys.argv[1])).__name__)"

@@ -4,27 +4,26 @@ import numpy as np
 import pytest
 import torch
 from conftest import VARIANTS, random_model, random_tokens, variant_id
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.special import softmax
 
 from interp import AttentionScaling, ConfigError, Result, TokenError, attention_scaling
-from interp.analysis.scaling import (
+from interp.analysis.scaling.rescaled import (
     entropy_floor,
     entropy_of_scores,
-    freezing_deviation,
+    freezing_std,
     gradient_statistics,
     scale_identity,
     small_score_entropy,
     softmax_statistics,
 )
-from interp.report import figures
+from interp.pages import figures
 
 # ---- theory --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("deviation", "median", "mean", "entropy", "slope"),
+    ("std", "median", "mean", "entropy", "slope"),
     [
         (1.0, 0.3362, 0.3613, 1.7218, 0.0960),
         (8**0.5, 0.6669, 0.6704, 0.8963, 0.0560),
@@ -33,8 +32,8 @@ from interp.report import figures
     ],
     ids=["scaled", "d_k = 8", "d_k = 64", "d_k = 512"],
 )
-def test_softmax_of_eight_normal_scores(deviation, median, mean, entropy, slope):
-    found = softmax_statistics(deviation, draws=200_000, seed=1)
+def test_softmax_of_eight_normal_scores(std, median, mean, entropy, slope):
+    found = softmax_statistics(std, draws=200_000, seed=1)
     pairs = (found.median_largest, found.mean_largest, found.entropy, found.slope)
     for (value, error), known in zip(pairs, (median, mean, entropy, slope), strict=True):
         assert abs(value - known) < 5 * error + 6e-5  # the known ones are rounded to four digits
@@ -42,19 +41,19 @@ def test_softmax_of_eight_normal_scores(deviation, median, mean, entropy, slope)
     assert found.entropy_normalised[0] == pytest.approx(found.entropy[0] / np.log(8))
 
 
-@pytest.mark.parametrize(("n_keys", "deviation", "error"), [(8, 1 / 3, 0.0012), (8, 1, 0.08),
+@pytest.mark.parametrize(("n_keys", "std", "error"), [(8, 1 / 3, 0.0012), (8, 1, 0.08),
                                                             (256, 1, 0.005)])  # fmt: skip
-def test_small_scores_have_nearly_the_entropy_of_the_expansion(n_keys, deviation, error):
-    value, uncertainty = softmax_statistics(deviation, n_keys, draws=100_000).entropy
-    gap = abs(value - small_score_entropy(deviation, n_keys))
+def test_small_scores_have_nearly_the_entropy_of_the_expansion(n_keys, std, error):
+    value, uncertainty = softmax_statistics(std, n_keys, draws=100_000).entropy
+    gap = abs(value - small_score_entropy(std, n_keys))
     assert gap < 1.2 * error + 4 * uncertainty
     if error > 0.01:
         assert gap > 0.8 * error
 
 
-def test_the_largest_weight_takes_over_near_the_freezing_deviation():
+def test_the_largest_weight_takes_over_near_the_freezing_std():
     for n_keys in (16, 256):
-        at = freezing_deviation(n_keys)
+        at = freezing_std(n_keys)
         below, above = (softmax_statistics(at * f, n_keys, draws=5000).mean_largest[0]
                         for f in (0.4, 2.5))  # fmt: skip
         assert below < 0.25
@@ -95,10 +94,10 @@ def test_unscaled_gradients_are_larger_in_the_mean_and_dead_in_the_middle():
     assert over.loc["q", "q50"] == pytest.approx(0.0139, abs=0.0007)
 
 
-@pytest.mark.parametrize("wrong", [{"deviation": -1.0}, {"deviation": 1.0, "n_keys": 1},
-                                   {"deviation": float("nan")}])  # fmt: skip
+@pytest.mark.parametrize("wrong", [{"std": -1.0}, {"std": 1.0, "n_keys": 1},
+                                   {"std": float("nan")}])  # fmt: skip
 def test_rows_that_cannot_be_are_refused(wrong):
-    with pytest.raises(ConfigError, match="expected a deviation"):
+    with pytest.raises(ConfigError, match="expected a std"):
         softmax_statistics(**wrong)
 
 
@@ -129,7 +128,7 @@ def test_entropy_and_loss_are_those_of_the_scaled_run(variant):
     np.testing.assert_allclose(result.entropy_normalised[0], 1, atol=1e-12)
 
 
-def test_one_head_at_a_time():
+def test_single_head_at_a_time():
     model = random_model(torch.float64)
     tokens = random_tokens(model, 2, 6)
     result = attention_scaling(model, tokens, (0.0, 1.0), each=True)

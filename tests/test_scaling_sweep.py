@@ -12,22 +12,22 @@ from conftest import assert_close, random_model, random_tokens, variant_id
 
 import interp
 from interp import ConfigError, GPTConfig, HookedGPT, OutputError, Recipe, Result, load_model
-from interp.analysis.scaling import QUANTILES, scale_identity
-from interp.analysis.scaling_arms import (
+from interp.analysis.scaling.arms import (
     ARMS,
     Run,
     build_arm,
     measure,
-    predicted_deviation,
     predicted_entropy,
+    predicted_std,
     row_statistics,
     some_windows,
     train_run,
 )
-from interp.analysis.scaling_sweep import scaling_sweep
+from interp.analysis.scaling.rescaled import QUANTILES, scale_identity
+from interp.analysis.scaling.sweep import scaling_sweep
 from interp.cli import main
-from interp.report import figures
-from interp.training.corpus import Corpus
+from interp.data.corpus import Corpus
+from interp.pages import figures
 
 GAINS = [{"learned_scale": True}, {"qk_norm": True}, {"qk_norm": True, "attn_scale": 1.0}]
 TEXT = "To be, or not to be: that is the question.\n" * 40
@@ -204,7 +204,7 @@ def test_row_statistics_by_hand():
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((3, 2, 5, 5))
     masked = torch.from_numpy(np.where(np.tri(5, dtype=bool), scores, -np.inf))
-    entropy, deviation = row_statistics(masked)
+    entropy, std = row_statistics(masked)
     for head in range(2):
         rows = [scores[b, head, t, : t + 1] for b in range(3) for t in range(1, 5)]
         h = [
@@ -213,7 +213,7 @@ def test_row_statistics_by_hand():
         ]
         assert float(entropy[head]) == pytest.approx(np.mean(h), abs=1e-12)
         spread = np.sqrt(np.mean([r.var(ddof=1) for r in rows]))
-        assert float(deviation[head]) == pytest.approx(spread, abs=1e-12)
+        assert float(std[head]) == pytest.approx(spread, abs=1e-12)
 
 
 def test_measures_are_those_of_the_model():
@@ -257,7 +257,7 @@ def test_a_diverged_run_ends_in_nan_not_in_an_error():
 def test_predicted_entropy_of_equal_scores_is_one_and_of_two_keys_is_the_integral():
     assert predicted_entropy(0.0, 16) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-12))
     found, error = predicted_entropy(2.0, 2, draws=20_000)
-    x = np.linspace(-40, 40, 200_001)  # the difference of two scores: normal, deviation 2√2
+    x = np.linspace(-40, 40, 200_001)  # the difference of two scores: normal, std 2√2
     density = np.exp(-(x**2) / 16) / np.sqrt(16 * np.pi)
     p = 1 / (1 + np.exp(-x))
     h = (np.logaddexp(0, x) - p * x) / np.log(2)  # of a softmax of (x, 0)
@@ -283,9 +283,9 @@ def test_the_start_is_as_predicted():
         for d in (8, 64):
             model = build_arm(wide, run(arm, d), 200)
             found = measure(model, tokens)
-            deviation = predicted_deviation(model.config, arm)
-            assert np.mean(found["deviation"][0]) == pytest.approx(deviation, rel=0.2), (arm, d)
-            entropy = predicted_entropy(deviation, 32)[0]
+            std = predicted_std(model.config, arm)
+            assert np.mean(found["std"][0]) == pytest.approx(std, rel=0.2), (arm, d)
+            entropy = predicted_entropy(std, 32)[0]
             assert np.mean(found["entropy"][0]) == pytest.approx(entropy, abs=0.04), (arm, d)
 
 

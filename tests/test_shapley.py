@@ -25,7 +25,7 @@ from interp import (
     logit_attribution,
     shapley_values,
 )
-from interp.analysis import shapley
+from interp.analysis.causal import shapley
 
 ALL_VARIANTS = [*VARIANTS, {"n_layers": 0}, {"dropout": 0.2}]
 BLOCKS = ["embed", "pos_embed", "L0.attn", "L0.mlp", "L1.attn", "L1.mlp"]
@@ -40,10 +40,10 @@ def squared(logits, targets):
     return logits.softmax(-1).gather(-1, at)[..., 0] ** 2
 
 
-def ask(scalar, logits, targets, base):
-    """The scalar at each position, by its definition."""
+def ask(metric, logits, targets, base):
+    """The metric at each position, by its definition."""
     at_target = logits.gather(-1, targets[..., None])[..., 0]
-    match scalar:
+    match metric:
         case "log_prob":
             return logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
         case "loss":
@@ -57,7 +57,7 @@ def ask(scalar, logits, targets, base):
         case "kl":
             p = base.softmax(-1)
             return -(p * (base.log_softmax(-1) - logits.log_softmax(-1))).sum(-1)
-    return scalar(logits, targets)
+    return metric(logits, targets)
 
 
 def plain_run(model, tokens, replaced=None):
@@ -105,7 +105,7 @@ def unembed(model, x):
     return x @ model.W_U + (0 if model.b_U is None else model.b_U)
 
 
-def game(model, tokens, players, scalar="log_prob", reference=None, rerun=False):
+def game(model, tokens, players, metric="log_prob", reference=None, rerun=False):
     """v(the players who are there), [batch, pos]."""
     x, written = plain_run(model, tokens)
     base, targets = unembed(model, x)[:, :-1], tokens[:, 1:]
@@ -124,7 +124,7 @@ def game(model, tokens, players, scalar="log_prob", reference=None, rerun=False)
                 stream = plain_run(model, tokens, gone)[0]
             else:
                 stream = x + sum(instead[name] - written[name] for name in gone)
-            known[there] = ask(scalar, unembed(model, stream)[:, :-1], targets, base)
+            known[there] = ask(metric, unembed(model, stream)[:, :-1], targets, base)
         return known[there]
 
     return v
@@ -154,17 +154,17 @@ def small(seed=0, **kwargs):
 @pytest.mark.parametrize("rerun", [False, True])
 @pytest.mark.parametrize("baseline", ["zero", "mean"])
 @pytest.mark.parametrize(
-    "scalar", ["log_prob", "loss", "centered", "foil", "probability", "kl", squared], ids=name_of
+    "metric", ["log_prob", "loss", "centered", "foil", "probability", "kl", squared], ids=name_of
 )
-def test_average_over_all_orders(rerun, baseline, scalar):
+def test_average_over_all_orders(rerun, baseline, metric):
     model = small()
     tokens, others = random_tokens(model, 2, 5), random_tokens(model, 3, 6, seed=1)
     reference = None if baseline == "zero" else others
-    foil = {"foils": FOIL} if scalar == "foil" else {}
+    foil = {"foils": FOIL} if metric == "foil" else {}
     for players in ([BLOCKS[1], *FINER[1:4]],) if rerun else (BLOCKS, FINER):
-        v = game(model, tokens, players, scalar, reference, rerun)
+        v = game(model, tokens, players, metric, reference, rerun)
         expected = over_all_orders(players, v)
-        given = run(model, tokens, players, scalar=scalar, rerun=rerun, reference=reference, **foil)
+        given = run(model, tokens, players, metric=metric, rerun=rerun, reference=reference, **foil)
         np.testing.assert_allclose(given.values, expected, rtol=0, atol=1e-10)
         np.testing.assert_allclose(given.base, v([]), rtol=0, atol=1e-10)
         np.testing.assert_allclose(given.total, v(players), rtol=0, atol=1e-10)
@@ -190,7 +190,7 @@ def test_average_over_all_orders_in_every_variant(variant, rerun):
 def test_biases_behind_the_stream_can_be_taken_away_in_a_rerun():
     model = small()
     tokens = random_tokens(model, 2, 5)
-    given = run(model, tokens, ["ln_bias", "b_U"], rerun=True, scalar="raw")
+    given = run(model, tokens, ["ln_bias", "b_U"], rerun=True, metric="raw")
     x = plain_run(model, tokens)[0]
     at = tokens[:, 1:]
     np.testing.assert_allclose(given.values[0], (model.ln_final.b @ model.W_U)[at], atol=1e-12)
@@ -209,7 +209,7 @@ def test_values_sum_to_total_minus_base(variant, dtype, rerun):
     model = random_model(dtype, **({"n_layers": 1} if rerun else {}) | variant)
     tokens = random_tokens(model)
     logits = model(tokens).detach()[:, :-1]
-    given = run(model, tokens, rerun=rerun, scalar="kl" if rerun else "log_prob")
+    given = run(model, tokens, rerun=rerun, metric="kl" if rerun else "log_prob")
     missed = np.abs(given.values.sum(0) - (given.total - given.base))
     assert (missed <= given.tolerance).all()
     assert (given.efficiency_error <= given.tolerance).all()
@@ -257,8 +257,8 @@ def test_what_changes_nothing_gets_nothing(rerun):
 def test_without_a_norm_a_linear_scalar_is_its_attribution():
     model = small(final_norm=False)
     tokens = random_tokens(model)
-    given = run(model, tokens, scalar="centered")
-    parts = logit_attribution(model, model.run_with_cache(tokens)[1], scalar="centered")
+    given = run(model, tokens, metric="centered")
+    parts = logit_attribution(model, model.run_with_cache(tokens)[1], metric="centered")
     for value, name in zip(given.values, given.components, strict=True):
         np.testing.assert_allclose(value, parts.row(name), rtol=0, atol=1e-12)
 
@@ -280,13 +280,13 @@ def test_two_embeddings_are_the_only_players_without_blocks():
     np.testing.assert_allclose(given.values[0], given.total - given.base, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("scalar", ["log_prob", "centered", "foil", "probability", "kl", squared])
+@pytest.mark.parametrize("metric", ["log_prob", "centered", "foil", "probability", "kl", squared])
 @pytest.mark.parametrize("permutations", [0, 5])
-def test_positions_in_pieces_are_positions_at_once(monkeypatch, scalar, permutations):
+def test_positions_in_pieces_are_positions_at_once(monkeypatch, metric, permutations):
     model = small()
     tokens = random_tokens(model, 3, 9)
-    given = {"scalar": scalar, "permutations": permutations}
-    given |= {"foils": tokens[:, :-1]} if scalar == "foil" else {}
+    given = {"metric": metric, "permutations": permutations}
+    given |= {"foils": tokens[:, :-1]} if metric == "foil" else {}
     whole = run(model, tokens, **given)
     for numbers in (1, 64 * 7 * 5):
         monkeypatch.setattr(shapley, "NUMBERS_AT_ONCE", numbers)
@@ -367,8 +367,8 @@ def test_many_players_need_random_orders():
     _, cache = model.run_with_cache(tokens)
     with pytest.raises(ConfigError, match=r"16 players have 2\^16 sets; give permutations"):
         shapley_values(model, cache, permutations=0)
-    given = shapley_values(model, cache, scalar="centered", permutations=4)
-    parts = logit_attribution(model, cache, scalar="centered")
+    given = shapley_values(model, cache, metric="centered", permutations=4)
+    parts = logit_attribution(model, cache, metric="centered")
     for value, name in zip(given.values, given.components, strict=True):
         np.testing.assert_allclose(value, parts.row(name), rtol=0, atol=1e-10)
     given = shapley_values(model, cache)
@@ -428,11 +428,11 @@ def test_what_the_cache_cannot_answer_is_refused():
     with pytest.raises(TokenError, match="no next token"):
         run(model, tokens[:, :1])
     with pytest.raises(ConfigError, match="is not one of"):
-        shapley_values(model, cache, scalar="logprob")
+        shapley_values(model, cache, metric="logprob")
     with pytest.raises(TokenError, match="3 positions, but 8"):
         shapley_values(model, cache, reference="abc")
     with pytest.raises(ConfigError, match="expected"):
-        shapley_values(model, cache, scalar=lambda logits, targets: logits)
+        shapley_values(model, cache, metric=lambda logits, targets: logits)
 
 
 def test_what_hooks_added_is_always_there_and_a_rerun_without_them_is_refused():

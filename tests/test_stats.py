@@ -7,7 +7,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from interp import ConfigError
-from interp.analysis.stats import (
+from interp.results.intervals import (
     DRAWS,
     FEWEST,
     bootstrap_weights,

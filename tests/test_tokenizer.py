@@ -3,11 +3,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from interp import CharTokenizer, CheckpointError, TokenError
-from interp.gpt.tokenizer import visible
+from interp.figures.palette import visible
 
 TEXTS = st.text(min_size=1, max_size=60)
 

@@ -14,8 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import random_model
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from interp import (
     ConfigError,
@@ -29,8 +28,8 @@ from interp import (
     train,
     validation_loss,
 )
+from interp.data.batches import training_batch, validation_windows
 from interp.training import loop
-from interp.training.batches import training_batch, validation_windows
 from interp.training.history import log_spaced_steps, read_history
 from interp.training.loop import STATE, make_optimizer
 

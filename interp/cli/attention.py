@@ -46,7 +46,7 @@ def scaling(
     as_json: JsonOption = False,
 ) -> None:
     """Multiply a model's attention scores: what becomes of entropy and loss?"""
-    from interp.analysis.scaling import attention_scaling
+    from interp.analysis.scaling.rescaled import attention_scaling
 
     values = _numbers("--multipliers", multipliers, float)
     gpt = load(model, device)
@@ -95,9 +95,9 @@ def scaling_sweep(
     as_json: JsonOption = False,
 ) -> None:
     """Train a small GPT with its scores scaled in several ways; given again, go on."""
-    from interp.analysis.scaling_arms import ARMS
-    from interp.analysis.scaling_sweep import scaling_sweep
-    from interp.training.corpus import load_corpus
+    from interp.analysis.scaling.arms import ARMS
+    from interp.analysis.scaling.sweep import scaling_sweep
+    from interp.data.corpus import load_corpus
     from interp.training.recipe import Recipe
 
     settings = Recipe.load(recipe)
@@ -147,10 +147,10 @@ def heads(
     as_json: JsonOption = False,
 ) -> None:
     """What does each head look at, beyond chance, and does it matter?"""
-    from interp.analysis.components import component
-    from interp.analysis.head_cards import head_card
-    from interp.analysis.heads import head_scores
-    from interp.analysis.labels import FEWEST, label_heads
+    from interp.analysis.heads.cards import head_card
+    from interp.analysis.heads.labels import FEWEST, label_heads
+    from interp.analysis.heads.scores import head_scores
+    from interp.stream.components import component
 
     gpt = load(model, device)
     if head is not None:
@@ -206,8 +206,7 @@ def formation(
     as_json: JsonOption = False,
 ) -> None:
     """How did the heads form? Scores, paths and losses over a run's checkpoints."""
-    from interp.analysis.formation import checkpoints_of
-    from interp.analysis.formation import formation as measure
+    from interp.analysis.heads.formation import checkpoints_of, formation as measure
 
     last = load(list(checkpoints_of(model).values())[-1], device)
     tokens = sequences_of(model, last, text, None, sequences)
@@ -218,8 +217,8 @@ def formation(
         )  # fmt: skip
     write_csv(csv, result)
     if out is not None:
-        from interp.report.head_figures import formation_curves
-        from interp.report.style import save_figure
+        from interp.figures.style import save_figure
+        from interp.pages.head_figures import formation_curves
 
         save_figure(formation_curves(result), out)
     if as_json:

@@ -16,8 +16,8 @@ from interp.errors import ConfigError, TextError, TokenError
 if TYPE_CHECKING:
     import torch
 
-    from interp.analysis.results import Result
     from interp.gpt.model import HookedGPT
+    from interp.results.result import Result
     from interp.training.recipe import AnyText
 
 app = typer.Typer(
@@ -49,9 +49,9 @@ FreshOption = Annotated[bool, typer.Option("--fresh", help="start again if a run
 
 
 def load(folder: Path, device: str) -> HookedGPT:
-    from interp.gpt.checkpoint import from_pretrained
+    from interp.gpt.model import HookedGPT
 
-    return from_pretrained(folder, device_of(device))
+    return HookedGPT.from_pretrained(folder, device_of(device))
 
 
 def device_of(name: str) -> torch.device:
@@ -80,7 +80,7 @@ def sequences_of(
     """Tokens to look at: the prompt, or the start of a file or of the validation text."""
     if prompt is not None:
         return gpt.to_tokens(prompt)
-    from interp.training.corpus import cut, load_corpus
+    from interp.data.corpus import cut, load_corpus
 
     if gpt.tokenizer is None:
         raise TokenError("this model has no tokenizer, so no text can be given to it")

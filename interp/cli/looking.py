@@ -28,7 +28,7 @@ from interp.cli.common import (
 from interp.errors import TokenError
 
 if TYPE_CHECKING:
-    from interp.analysis.attribution import LogitAttribution
+    from interp.analysis.direct.attribution import LogitAttribution
     from interp.gpt.model import HookedGPT
 
 MANY, LARGEST = 40, 20  # of more rows than MANY, the LARGEST are printed one by one
@@ -40,8 +40,8 @@ def attribute(
     prompt: PromptOption = None,
     text: TextOption = None,
     by: Annotated[str, typer.Option("--by", help="block, head, source or neuron")] = "block",
-    scalar: Annotated[
-        str, typer.Option("--scalar", help="centered, foil, probability or raw")
+    metric: Annotated[
+        str, typer.Option("--metric", help="centered, foil, probability or raw")
     ] = "centered",
     target: Annotated[
         str | None,
@@ -56,15 +56,15 @@ def attribute(
 ) -> None:
     """Split the logit of each next character into the parts that made it."""
 
-    result = attribution_of(load(model, device), model, prompt, text, by, scalar, target, foil)
+    result = attribution_of(load(model, device), model, prompt, text, by, metric, target, foil)
     if written_as_asked(result, csv, as_json):
         return
-    from interp.gpt.tokenizer import visible
+    from interp.figures.palette import visible
 
     assert result.characters is not None  # the passage was text
     characters = result.characters
     shown = [visible(characters[int(t)]) for t in (result.tokens[0, -1], result.targets[0, -1])]
-    where = f"the last: after {shown[0]}, towards {shown[1]} ({scalar}, logits)"
+    where = f"the last: after {shown[0]}, towards {shown[1]} ({metric}, logits)"
     print(f"{result.values.shape[2]} positions; {where}")
     rows = sorted(enumerate(result.values[:, 0, -1]), key=lambda row: -abs(row[1]))
     largest = sorted(rows[:LARGEST]) if len(rows) > MANY else sorted(rows)
@@ -76,19 +76,19 @@ def attribute(
     print(f"  {'sum':<10} {total:+9.4f}   the model's own; rows miss it by at most {error:.1e}")
 
 
-@app.command(epilog="Example: interp effects models/shakespeare-char --scalar log_prob --by block")
+@app.command(epilog="Example: interp effects models/shakespeare-char --metric log_prob --by block")
 def effects(
     model: ModelArg,
     ablate: Annotated[
         str, typer.Option("--ablate", help="zero, mean or resample: what takes a part's place")
     ] = "mean",
     by: Annotated[str, typer.Option("--by", help="block or head")] = "head",
-    scalar: Annotated[
+    metric: Annotated[
         str,
-        typer.Option("--scalar", help="log_prob, loss, kl, centered, probability, raw or foil"),
+        typer.Option("--metric", help="log_prob, loss, kl, centered, probability, raw or foil"),
     ] = "log_prob",
     foil: Annotated[
-        str | None, typer.Option("--foil", help="with --scalar foil: the character")
+        str | None, typer.Option("--foil", help="with --metric foil: the character")
     ] = None,
     text: TextOption = None,
     sequences: SequencesOption = 32,
@@ -98,14 +98,14 @@ def effects(
     as_json: JsonOption = False,
 ) -> None:
     """Replace each part and run the model on: direct and total effects, with intervals."""
-    from interp.analysis.effects import component_effects
+    from interp.analysis.causal.effects import component_effects
 
     gpt = load(model, device)
     tokens = sequences_of(model, gpt, text, None, sequences)
     with progress_bar("effects") as progress, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         result = component_effects(
-            gpt, tokens, ablate=cast(Any, ablate), by=cast(Any, by), scalar=scalar, foils=foil,
+            gpt, tokens, ablate=cast(Any, ablate), by=cast(Any, by), metric=metric, foils=foil,
             seed=seed, progress=progress,
         )  # fmt: skip
     for warning in warned:
@@ -114,7 +114,7 @@ def effects(
         return
     table = result.to_frame()
     print(
-        f"effect on {scalar} of replacing each part ({ablate}; reference: {result.reference}); "
+        f"effect on {metric} of replacing each part ({ablate}; reference: {result.reference}); "
         f"n = {len(tokens)} sequences × {len(result.positions)} positions; 95 % intervals, "
         f"seed {seed}\n"
         f"{'part':<10} {'direct':>8} {'':<18} {'total':>8} {'':<18} {'LayerNorm':>10} "
@@ -164,8 +164,8 @@ def patch(
     as_json: JsonOption = False,
 ) -> None:
     """Run one prompt with pieces of another: where does the difference sit?"""
-    from interp.analysis.patching import activation_patching, path_patching
-    from interp.gpt.tokenizer import visible
+    from interp.analysis.causal.patching import activation_patching, path_patching
+    from interp.figures.palette import visible
 
     gpt = load(model, device)
     options: dict[str, Any] = {"direction": direction, "target": target, "foil": foil}
@@ -200,7 +200,7 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Self-test of a model: what must not change, does not. Exit status 1 if anything does."""
-    from interp.analysis.checks import check_model
+    from interp.analysis.self_test import check_model
 
     gpt = load(model, device)
     result = check_model(gpt, sequences_of(model, gpt, text, prompt, sequences), seed=seed)
@@ -218,17 +218,17 @@ def attribution_of(
     prompt: str | None = None,
     text: Path | None = None,
     by: str = "block",
-    scalar: str = "centered",
+    metric: str = "centered",
     target: str | None = None,
     foil: str | None = None,
 ) -> LogitAttribution:
     """Returns the attribution of one passage."""
-    from interp.analysis.attribution import logit_attribution
-    from interp.analysis.readout import Scalar, check_choice
-    from interp.analysis.residual import By
+    from interp.analysis.direct.attribution import logit_attribution
+    from interp.stream.metric import LinearMetric, check_choice
+    from interp.stream.reading import By
 
     check_choice("--by", by, get_args(By))
-    check_choice("--scalar", scalar, get_args(Scalar))
+    check_choice("--metric", metric, get_args(LinearMetric))
     tokens = sequences_of(folder, gpt, text, prompt, 1)
     targets = None
     if target is not None:
@@ -240,7 +240,12 @@ def attribution_of(
         raise TokenError("a prompt of one character has no next one; give more, or --target")
     _, activations = gpt.run_with_cache(tokens)
     return logit_attribution(
-        gpt, activations, cast(By, by), scalar=cast(Scalar, scalar), targets=targets, foils=foil
+        gpt,
+        activations,
+        cast(By, by),
+        metric=cast(LinearMetric, metric),
+        targets=targets,
+        foils=foil,
     )
 
 

@@ -33,8 +33,8 @@ from interp.errors import ConfigError
 if TYPE_CHECKING:
     import torch
 
-    from interp.gpt.ladder import AnyModel
     from interp.gpt.model import HookedGPT
+    from interp.lesson.loading import Trainable
 
 
 @app.command(epilog="Example: interp train models/recipes/shakespeare-char.toml --seed 7")
@@ -127,7 +127,7 @@ def run(
     fresh: FreshOption = False,
 ) -> None:
     """Do all of it: train, cache, attribute, report."""
-    from interp.gpt.ladder import LadderModel
+    from interp.lesson.ladder import LadderModel
     from interp.training.recipe import Recipe
 
     if "rung" in Recipe.load(recipe).model:
@@ -152,7 +152,7 @@ def run(
 
 def _train(
     recipe: Path, out: Path | None, text: Path | None, seed: int | None, device: str, fresh: bool
-) -> tuple[Path, AnyModel]:
+) -> tuple[Path, Trainable]:
     from interp.training.loop import train as train_model
     from interp.training.recipe import Recipe, TextSettings
 
@@ -173,8 +173,8 @@ def _cache(
     folder: Path, gpt: HookedGPT, tokens: torch.Tensor, out: Path | None, names: str,
     dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from interp.cache.store import cache_bytes_of, check_output, write_cache
-    from interp.gpt.activations import PRESETS
+    from interp.gpt.cache import PRESETS
+    from interp.store import cache_bytes_of, check_output, write_cache
 
     if names not in PRESETS:
         raise ConfigError(f"--names {names!r} is not one of {', '.join(PRESETS)}")

@@ -31,10 +31,10 @@ from interp.errors import CheckpointError, ConfigError, TextError, TokenError
 if TYPE_CHECKING:
     import torch
 
-    from interp.analysis.head_cards import HeadCard
-    from interp.analysis.ngrams import NGramLosses
-    from interp.analysis.results import Result
+    from interp.analysis.heads.cards import HeadCard
     from interp.gpt.model import HookedGPT
+    from interp.lesson.ngrams import NGramLosses
+    from interp.results.result import Result
 
 SECTIONS = ("text", "heads", "effects", "scaling", "training", "checks")
 HEADS_FROM, EFFECTS_FROM, SCALING_FROM = 48, 32, 16  # sequences of the model's own text
@@ -86,13 +86,13 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Show two or more models side by side, on the same text."""
-    from interp.analysis.effects import component_effects
-    from interp.analysis.heads import head_scores
-    from interp.analysis.labels import label_heads
-    from interp.analysis.results import to_numpy
+    from interp.analysis.causal.effects import component_effects
+    from interp.analysis.heads.labels import label_heads
+    from interp.analysis.heads.scores import head_scores
+    from interp.data.corpus import cut, load_corpus
     from interp.gpt.model import HookedGPT
-    from interp.report.comparison import Compared, write_comparison
-    from interp.training.corpus import cut, load_corpus
+    from interp.pages.comparison import Compared, write_comparison
+    from interp.results.result import to_numpy
 
     loaded = {str(path): load(path, device) for path in dict.fromkeys(models)}
     first = next(iter(loaded.values()))
@@ -118,7 +118,7 @@ def compare(
                 losses=to_numpy(loss), scores=scores,
                 labels=None if scores is None else label_heads(gpt, scores, seed=seed),
                 effects=component_effects(
-                    gpt, tokens, by="head", ablate="mean", scalar="log_prob", seed=seed
+                    gpt, tokens, by="head", ablate="mean", metric="log_prob", seed=seed
                 ),
             )  # fmt: skip
         progress(len(loaded), len(loaded))
@@ -151,7 +151,7 @@ def make_report(
     seed: int = 0,
 ) -> Path:
     """Computes what is missing, writes the report and returns the page's path."""
-    from interp.report.html import check_free, write_report
+    from interp.pages.page import check_free, write_report
     from interp.training.history import read_history
 
     wanted = SECTIONS if sections == "all" else tuple(sections.split(","))
@@ -182,15 +182,15 @@ def make_report(
             elif name == "checks":
                 results += _checks(gpt, passage, kept, seed)
         progress(len(wanted), len(wanted))
-    sample, history, yardsticks = "", [], None
+    sample, history, baselines = "", [], None
     if "training" in wanted:
         sample = _sample(gpt, passage, seed)
         if (folder / "history.csv").is_file():
             history = read_history(folder / "history.csv")
-        yardsticks = _yardsticks(folder, kept) if history else None
+        baselines = _baselines(folder, kept) if history else None
     kept.forget_others()
     return write_report(
-        out, gpt, results, title=folder.name, history=history, yardsticks=yardsticks, cards=cards,
+        out, gpt, results, title=folder.name, history=history, baselines=baselines, cards=cards,
         sample=sample, sample_seed=seed, max_mb=max_mb,
     )  # fmt: skip
 
@@ -199,8 +199,8 @@ class _Kept:
     """Results on disk, named by all that they depend on."""
 
     def __init__(self, folder: Path, gpt: HookedGPT, seed: int) -> None:
-        from interp.analysis.results import versions
-        from interp.gpt.checkpoint import model_hash
+        from interp.gpt.folder import model_hash
+        from interp.results.provenance import versions
 
         self.folder = folder
         self.base = json.dumps([model_hash(gpt), seed, str(gpt.dtype), versions()])
@@ -216,7 +216,7 @@ class _Kept:
 
     def result(self, name: str, tokens: torch.Tensor, compute: Callable[[], Any]) -> Any:
         """Returns the kept result, or computes and keeps it."""
-        from interp.analysis.results import Result
+        from interp.results.result import Result
 
         path = self.path(name, tuple(tokens.shape), tokens.cpu().numpy().tobytes().hex())
         try:
@@ -246,9 +246,9 @@ def _more_sequences(folder: Path, gpt: HookedGPT, text: Path | None) -> torch.Te
 
 
 def _of_text(gpt: HookedGPT, passage: torch.Tensor, kept: _Kept) -> list[Result]:
-    from interp.analysis.attention import attention_patterns
-    from interp.analysis.attribution import logit_attribution
-    from interp.analysis.lens import logit_lens, predictions
+    from interp.analysis.direct.attribution import logit_attribution
+    from interp.analysis.direct.lens import logit_lens, predictions
+    from interp.analysis.heads.patterns import attention_patterns
 
     _, cache = gpt.run_with_cache(passage)
     out: list[Result] = [predictions(gpt, cache), logit_lens(gpt, cache)]
@@ -263,9 +263,9 @@ def _of_text(gpt: HookedGPT, passage: torch.Tensor, kept: _Kept) -> list[Result]
 def _of_heads(
     gpt: HookedGPT, tokens: torch.Tensor | None, kept: _Kept, seed: int
 ) -> tuple[list[Result], list[HeadCard]]:
-    from interp.analysis.head_cards import head_card
-    from interp.analysis.heads import head_scores
-    from interp.analysis.labels import label_heads
+    from interp.analysis.heads.cards import head_card
+    from interp.analysis.heads.labels import label_heads
+    from interp.analysis.heads.scores import head_scores
 
     if tokens is None:
         return [], []
@@ -276,26 +276,26 @@ def _of_heads(
 
 
 def _effects(gpt: HookedGPT, tokens: torch.Tensor, kept: _Kept, seed: int) -> list[Result]:
-    from interp.analysis.effects import component_effects
+    from interp.analysis.causal.effects import component_effects
 
     few = tokens[:EFFECTS_FROM]  # each gets the mean over the others
     return [
         kept.result(
             "effects", few,
-            lambda: component_effects(gpt, few, ablate="mean", scalar="log_prob", seed=seed),
+            lambda: component_effects(gpt, few, ablate="mean", metric="log_prob", seed=seed),
         )
     ]  # fmt: skip
 
 
 def _scaling(gpt: HookedGPT, tokens: torch.Tensor, kept: _Kept, seed: int) -> list[Result]:
-    from interp.analysis.scaling import attention_scaling
+    from interp.analysis.scaling.rescaled import attention_scaling
 
     few = tokens[:SCALING_FROM]
     return [kept.result("scaling", few, lambda: attention_scaling(gpt, few, seed=seed))]
 
 
 def _checks(gpt: HookedGPT, passage: torch.Tensor, kept: _Kept, seed: int) -> list[Result]:
-    from interp.analysis.checks import check_model
+    from interp.analysis.self_test import check_model
 
     return [kept.result("checks", passage, lambda: check_model(gpt, passage, seed=seed))]
 
@@ -307,11 +307,11 @@ def _sample(gpt: HookedGPT, passage: torch.Tensor, seed: int) -> str:
     return gpt.to_string(generate(gpt, start, SAMPLE, seed=seed)[0])
 
 
-def _yardsticks(folder: Path, kept: _Kept) -> NGramLosses | None:
+def _baselines(folder: Path, kept: _Kept) -> NGramLosses | None:
     """Losses of count models on the model's text; None where it is not a text."""
     from interp import files
-    from interp.analysis.ngrams import NGramLosses, ngram_losses
-    from interp.training.corpus import Corpus
+    from interp.data.corpus import Corpus
+    from interp.lesson.ngrams import NGramLosses, ngram_losses
 
     try:
         corpus = text_of(folder)
@@ -319,7 +319,7 @@ def _yardsticks(folder: Path, kept: _Kept) -> NGramLosses | None:
         return None
     if not isinstance(corpus, Corpus):
         return None
-    path = kept.path("yardsticks", corpus.sha256)
+    path = kept.path("baselines", corpus.sha256)
     if path.is_file():
         held = json.loads(path.read_text(encoding="utf-8"))
         values: dict[str, Any] = {

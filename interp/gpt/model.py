@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from interp.errors import ConfigError, HookError, TokenError, nearest
-from interp.gpt.activations import PRESETS, ActivationCache, is_expanded, preset_names
+from interp.errors import CheckpointError, ConfigError, HookError, TokenError, nearest
+from interp.gpt import folder as folders
+from interp.gpt.cache import PRESETS, ActivationCache, is_expanded, preset_names
 from interp.gpt.config import GPTConfig
 from interp.gpt.layers import Block, LayerNorm, PastKeys, Residual, initialise
 from interp.gpt.tokenizer import CharTokenizer
@@ -67,6 +68,8 @@ class HookedGPT(HookedModule):
         >>> tuple(cache["pattern", 1].shape)
         (1, 4, 4, 4)
     """
+
+    name: str = ""  # of the folder it came from; figures and results say it
 
     def __init__(
         self, config: GPTConfig, tokenizer: CharTokenizer | None = None, *, seed: int = 0
@@ -345,15 +348,26 @@ class HookedGPT(HookedModule):
     # ---- the folder on disk --------------------------------------------------------------
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, device: str | torch.device = "cpu") -> HookedGPT:
-        """Returns the model in a folder that `save_pretrained` or training wrote.
+    def from_pretrained(cls, folder: str | Path, device: str | torch.device = "cpu") -> Self:
+        """Returns the model in a folder that `save_pretrained` or training wrote, for evaluation.
 
         Raises:
-            CheckpointError: no such folder, not ours, truncated, or of another size than it says.
+            CheckpointError: no such folder, not ours, truncated, of another size than it says, or
+                a rung of the lesson's ladder.
         """
-        from interp.gpt.checkpoint import from_pretrained  # noqa: PLC0415  # it imports this module
-
-        return from_pretrained(folder, device)
+        values, tokenizer = folders.read_folder(folder)
+        if "rung" in values:
+            raise CheckpointError(
+                f"{folder} holds the rung {values['rung']!r} of the lesson's ladder, which has no "
+                "hook points; interp.load_model loads it"
+            )
+        try:
+            model = cls(GPTConfig.parse(values, str(Path(folder) / folders.CONFIG)), tokenizer)
+        except ConfigError as error:
+            raise CheckpointError(f"{folder} does not fit together: {error}") from error
+        folders.load_weights(model, Path(folder) / folders.WEIGHTS)
+        model.name = Path(folder).resolve().name
+        return model.to(device).eval()
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes config.json, model.safetensors and tokenizer.json into `folder`.
@@ -361,9 +375,7 @@ class HookedGPT(HookedModule):
         Raises:
             OutputError: the folder cannot be written.
         """
-        from interp.gpt.checkpoint import save_pretrained  # noqa: PLC0415  # it imports this module
-
-        save_pretrained(self, folder)
+        folders.save_pretrained(self, folder)
 
     # ---- weights -------------------------------------------------------------------------
 

@@ -94,9 +94,3 @@ class CharTokenizer:
             return cls(document["characters"])
         except (ValueError, KeyError, TypeError, TokenError) as error:
             raise CheckpointError(f"not a character vocabulary: {error}") from error
-
-
-def visible(character: str) -> str:
-    """Returns a character as something that can be seen: ␣ for a space, ⏎ for a newline."""
-    known = {" ": "␣", "\n": "⏎", "\t": "⇥"}.get(character, character)
-    return known if known.isprintable() else f"\\u{ord(character):04x}"

@@ -23,15 +23,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from interp import files
+from interp.data.batches import validation_windows
 from interp.errors import (
     CheckpointError,
     NonFiniteLossError,
     OutputError,
     TrainingInterrupted,
 )
-from interp.gpt import checkpoint
-from interp.gpt.ladder import AnyModel, build_model
-from interp.training.batches import validation_windows
+from interp.gpt import folder as folders
+from interp.lesson.loading import Trainable, build_model
 from interp.training.history import (
     HistoryRow,
     learning_rate_at,
@@ -53,7 +53,7 @@ Progress = Callable[[int, int, float, float], None]
 class _State:
     """A run in memory: the model, its optimizer, where it is, and what it recorded."""
 
-    model: AnyModel
+    model: Trainable
     optimizer: torch.optim.Optimizer
     step: int = 0
     seconds: float = 0.0
@@ -73,7 +73,7 @@ def train(
     device: str | torch.device = "cpu",
     fresh: bool = False,
     progress: Progress | None = None,
-) -> AnyModel:
+) -> Trainable:
     """Trains the model of a recipe, or goes on where an earlier run of it stopped.
 
     The batches, the initial weights and dropout are functions of the recipe's seed and the step, so
@@ -169,7 +169,7 @@ class _Run:
         elif history.is_file():
             rows = read_history(history)
             if rows and rows[-1].step == s.steps:
-                checkpoint.load_weights(model, self.folder / checkpoint.WEIGHTS)
+                folders.load_weights(model, self.folder / folders.WEIGHTS)
                 state.step, state.rows = s.steps, rows
         return state
 
@@ -186,7 +186,7 @@ class _Run:
     def publish(self, state: _State) -> None:
         """Writes the files that users read: the model and its history."""
         write_history(state.rows, self.folder / "history.csv")
-        checkpoint.save_pretrained(state.model, self.folder)
+        folders.save_pretrained(state.model, self.folder)
 
     def checkpoint_folder(self, step: int) -> Path:
         return self.folder / "checkpoints" / f"step-{step:06d}"
@@ -194,7 +194,7 @@ class _Run:
     def save_checkpoint(self, state: _State) -> None:
         """Writes `checkpoints/step-…`, a model folder of its own."""
         with files.write_folder(self.checkpoint_folder(state.step)) as partial:
-            checkpoint.save_pretrained(state.model, partial)
+            folders.save_pretrained(state.model, partial)
 
     # ---- the loop ------------------------------------------------------------------------
 
@@ -315,7 +315,7 @@ def update(
 
 
 @torch.no_grad()
-def validation_loss(model: AnyModel, tokens: Int[Tensor, " text"], batch_size: int = 64) -> float:
+def validation_loss(model: Trainable, tokens: Int[Tensor, " text"], batch_size: int = 64) -> float:
     """Returns the mean loss in nats per token over all of `tokens`, in float32 precision.
 
     The text is read in windows of n_ctx; every token but the first is predicted once, from the
@@ -325,7 +325,7 @@ def validation_loss(model: AnyModel, tokens: Int[Tensor, " text"], batch_size: i
 
 
 @torch.no_grad()
-def mean_loss(model: AnyModel, windows: Iterable[Int[Tensor, "_batch _pos"]]) -> float:
+def mean_loss(model: Trainable, windows: Iterable[Int[Tensor, "_batch _pos"]]) -> float:
     """Returns the mean loss in nats per token over windows of inputs and, shifted by one, targets.
 
     In float32 precision, with dropout off.
@@ -385,7 +385,7 @@ def _has_bfloat16(device: torch.device) -> bool:
 
 
 def _save_state(state: _State, folder: Path) -> None:
-    checkpoint.save_weights(state.model, folder / checkpoint.WEIGHTS)
+    folders.save_weights(state.model, folder / folders.WEIGHTS)
     write_history(state.rows, folder / "history.csv")
     moments = {
         f"{name}/{key}": value.detach().cpu().contiguous()
@@ -409,7 +409,7 @@ def _load_state(state: _State, folder: Path) -> None:
         raise CheckpointError(
             f"{folder} is damaged: {error}; give --fresh to start again"
         ) from error
-    checkpoint.load_weights(state.model, folder / checkpoint.WEIGHTS)
+    folders.load_weights(state.model, folder / folders.WEIGHTS)
     for name, parameter in state.model.named_parameters():
         for key in ("step", "exp_avg", "exp_avg_sq"):
             if f"{name}/{key}" in moments:

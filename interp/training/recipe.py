@@ -9,11 +9,12 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from interp.data.corpus import Corpus, load_corpus
+from interp.data.repeated import RepeatedTokens
 from interp.errors import ConfigError
 from interp.gpt.config import GPTConfig, StrictModel
-from interp.gpt.ladder import LadderConfig, config_of
-from interp.training.corpus import Corpus, load_corpus
-from interp.training.repeated import RepeatedTokens
+from interp.lesson.ladder import LadderConfig
+from interp.lesson.loading import config_of
 
 AnyText = Corpus | RepeatedTokens
 Precision = Literal["auto", "float32", "bfloat16"]

@@ -66,12 +66,12 @@ def shapley() -> None:
     model = interp.HookedGPT(cfg).eval()
     tokens = torch.randint(65, (16, 256), generator=torch.Generator().manual_seed(0))
     _, cache = model.run_with_cache(tokens)
-    for scalar in ("centered", "log_prob"):
+    for metric in ("centered", "log_prob"):
         took, values = seconds(
-            lambda s=scalar: interp.shapley_values(model, cache, scalar=s, targets=tokens)
+            lambda s=metric: interp.shapley_values(model, cache, metric=s, targets=tokens)
         )
         n = len(values.components)  # type: ignore[attr-defined]
-        print(f"exact Shapley values of {scalar}, {n} components, {tokens.numel():,} positions: "
+        print(f"exact Shapley values of {metric}, {n} components, {tokens.numel():,} positions: "
               f"{took:.1f} s", flush=True)  # fmt: skip
 
 

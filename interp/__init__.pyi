@@ -1,0 +1,185 @@
+"""The public names and where they live; `interp/__init__.py` imports each when it is first used."""
+
+from .analysis.causal.effects import (
+    ComponentEffects as ComponentEffects,
+    component_effects as component_effects,
+)
+from .analysis.causal.patching import (
+    Patching as Patching,
+    activation_patching as activation_patching,
+    path_patching as path_patching,
+)
+from .analysis.causal.shapley import (
+    ShapleyValues as ShapleyValues,
+    shapley_values as shapley_values,
+)
+from .analysis.circuits.circuits import (
+    CopyingScores as CopyingScores,
+    PathEffects as PathEffects,
+    composition_scores as composition_scores,
+    copying_scores as copying_scores,
+    ov_circuit as ov_circuit,
+    path_effects as path_effects,
+    qk_circuit as qk_circuit,
+    score_sources as score_sources,
+)
+from .analysis.direct.attribution import (
+    LogitAttribution as LogitAttribution,
+    StreamAttribution as StreamAttribution,
+    logit_attribution as logit_attribution,
+    stream_attribution as stream_attribution,
+)
+from .analysis.direct.lens import (
+    LogitLens as LogitLens,
+    Predictions as Predictions,
+    logit_lens as logit_lens,
+    predictions as predictions,
+)
+from .analysis.direct.single_head import (
+    single_head_attribution as single_head_attribution,
+)
+from .analysis.heads.cards import (
+    HeadCard as HeadCard,
+    head_card as head_card,
+)
+from .analysis.heads.formation import (
+    ChangePoint as ChangePoint,
+    Formation as Formation,
+    change_point as change_point,
+    formation as formation,
+)
+from .analysis.heads.labels import (
+    HeadLabels as HeadLabels,
+    label_heads as label_heads,
+)
+from .analysis.heads.patterns import (
+    AttentionPatterns as AttentionPatterns,
+    attention_patterns as attention_patterns,
+)
+from .analysis.heads.scores import (
+    HeadScores as HeadScores,
+    head_scores as head_scores,
+)
+from .analysis.scaling.arms import (
+    initial_attention as initial_attention,
+)
+from .analysis.scaling.rescaled import (
+    AttentionScaling as AttentionScaling,
+    attention_scaling as attention_scaling,
+    gradient_statistics as gradient_statistics,
+    scale_identity as scale_identity,
+    softmax_statistics as softmax_statistics,
+)
+from .analysis.scaling.sweep import (
+    ScalingSweep as ScalingSweep,
+    scaling_sweep as scaling_sweep,
+)
+from .analysis.self_test import (
+    ModelChecks as ModelChecks,
+    check_model as check_model,
+)
+from .data.corpus import (
+    Corpus as Corpus,
+    load_corpus as load_corpus,
+)
+from .data.repeated import (
+    RepeatedTokens as RepeatedTokens,
+    repeated_sequences as repeated_sequences,
+)
+from .errors import (
+    CacheError as CacheError,
+    CheckpointError as CheckpointError,
+    CompletenessError as CompletenessError,
+    ConfigError as ConfigError,
+    HookError as HookError,
+    InterpError as InterpError,
+    NonFiniteLossError as NonFiniteLossError,
+    OutputError as OutputError,
+    TextError as TextError,
+    TokenError as TokenError,
+    TrainingError as TrainingError,
+    TrainingInterrupted as TrainingInterrupted,
+)
+from .figures.marks import (
+    Bars as Bars,
+    Dots as Dots,
+    HeatMap as HeatMap,
+    Lines as Lines,
+    Mark as Mark,
+    Panels as Panels,
+    Points as Points,
+    Series as Series,
+    Span as Span,
+)
+from .gpt.cache import (
+    ActivationCache as ActivationCache,
+    cache_bytes as cache_bytes,
+    hook_shapes as hook_shapes,
+)
+from .gpt.config import (
+    GPTConfig as GPTConfig,
+)
+from .gpt.folder import (
+    model_hash as model_hash,
+)
+from .gpt.generate import (
+    generate as generate,
+)
+from .gpt.model import (
+    HookedGPT as HookedGPT,
+)
+from .gpt.tokenizer import (
+    CharTokenizer as CharTokenizer,
+)
+from .lesson.ladder import (
+    LadderConfig as LadderConfig,
+    LadderModel as LadderModel,
+)
+from .lesson.loading import (
+    build_model as build_model,
+    load_model as load_model,
+)
+from .lesson.ngrams import (
+    NGramLosses as NGramLosses,
+    ngram_losses as ngram_losses,
+)
+from .lesson.numpy_attention import (
+    causal_attention as causal_attention,
+)
+from .lesson.reference import (
+    ReferenceGPT as ReferenceGPT,
+    from_reference as from_reference,
+    to_reference as to_reference,
+)
+from .pages.page import (
+    read_report as read_report,
+    write_report as write_report,
+)
+from .pages.study import (
+    StudySection as StudySection,
+    write_study as write_study,
+)
+from .results.intervals import (
+    mean_interval as mean_interval,
+)
+from .results.provenance import Provenance as Provenance
+from .results.result import Finding as Finding, Result as Result, Shown as Shown
+from .store import (
+    CacheStore as CacheStore,
+    write_cache as write_cache,
+)
+from .stream.interventions import (
+    Intervention as Intervention,
+    ReferenceSet as ReferenceSet,
+    intervene as intervene,
+)
+from .training.loop import (
+    train as train,
+    validation_loss as validation_loss,
+)
+from .training.recipe import (
+    Recipe as Recipe,
+)
+
+__version__: str
+__all__: list[str]

@@ -1,0 +1,1 @@
+"""What heads look at, what they are named, how they form."""

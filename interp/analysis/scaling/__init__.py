@@ -1,0 +1,1 @@
+"""What the scale of attention scores does."""

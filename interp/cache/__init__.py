@@ -1,1 +1,0 @@
-"""Activations on disk."""

@@ -1,0 +1,1 @@
+"""What a figure says, and how it is drawn."""

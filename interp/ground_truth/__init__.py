@@ -1,0 +1,1 @@
+"""Hand-built models whose answers are known."""

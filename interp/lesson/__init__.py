@@ -1,0 +1,1 @@
+"""The lesson's own models, in its own words: the oracles."""

@@ -1,1 +1,0 @@
-"""Results to figures and to one HTML file. Nothing here computes."""

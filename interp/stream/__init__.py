@@ -1,0 +1,1 @@
+"""The residual stream's toolkit: its parts, what is asked of the logits, replacing, running on."""
