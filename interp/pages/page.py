@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -148,22 +149,31 @@ def write_report(
 
 
 def name_results(results: Sequence[Result]) -> list[Named]:
-    """Returns the results with names of their own: a second of one name gets a number."""
-    used: dict[str, int] = {}
-
-    def free(name: str) -> str:
-        used[name] = used.get(name, 0) + 1
-        return name if used[name] == 1 else free(f"{name}-{used[name]}")
-
+    """Returns the results with names of their own for their tables and figures."""
+    tables, figures = _Names(), _Names()
     return [
         Named(
             result,
-            free(result.name),
-            [one.called(free(one.name)) for one in result.shown()],
+            tables.free(result.name),
+            [one.called(figures.free(one.name)) for one in result.shown()],
             result.to_frame(),
         )
         for result in results
     ]
+
+
+class _Names:
+    """Names that were given out."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+
+    def free(self, name: str) -> str:
+        """Returns the name, or, if it was given out before, the first free one with a number."""
+        numbered = (f"{name}-{k}" for k in itertools.count(2))
+        found = next(one for one in itertools.chain([name], numbered) if one not in self.used)
+        self.used.add(found)
+        return found
 
 
 def _write_files(folder: Path, named: Sequence[Named]) -> None:
