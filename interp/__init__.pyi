@@ -151,10 +151,8 @@ from .lesson.reference import (
     from_reference as from_reference,
     to_reference as to_reference,
 )
-from .pages.page import (
-    read_report as read_report,
-    write_report as write_report,
-)
+from .pages.page import write_report as write_report
+from .pages.reading import read_report as read_report
 from .pages.study import (
     StudySection as StudySection,
     write_study as write_study,
