@@ -10,11 +10,12 @@ from typing import Any
 
 import typer
 
-# isort: off  # the order of the commands in --help
-from interp.cli import analyses, model, report
-from interp.cli.app import app
+from interp.cli.options import app
 from interp.errors import InterpError, TrainingInterrupted
 
+# The order of the commands in --help:
+# isort: off
+from interp.cli import model, report, analyses
 # isort: on
 
 __all__ = ["analyses", "app", "main", "model", "report"]
