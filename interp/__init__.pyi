@@ -163,7 +163,9 @@ from .lesson.reference import (
     from_reference as from_reference,
     to_reference as to_reference,
 )
+from .pages.comparison import compare as compare
 from .pages.page import write_report as write_report
+from .pages.plan import report as report
 from .pages.reading import read_report as read_report
 from .pages.study import (
     StudySection as StudySection,
