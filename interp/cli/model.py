@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 import interp
-from interp.cli.options import FreshOption, OutOption, RecipeArg
 from interp.cli.command import Made, Run, command
+from interp.cli.options import FreshOption, OutOption, RecipeArg
 from interp.cli.progress import say
 from interp.errors import ConfigError
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 import interp
-from interp.cli.options import OutOption
 from interp.cli.command import Made, Run, command
+from interp.cli.options import OutOption
 
 
 @command(
