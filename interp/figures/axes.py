@@ -93,15 +93,15 @@ def thin(axes: Axes, letter: Letter) -> None:
         places = [*sorted(labels)[:1], *sorted(labels, reverse=True)]
     kept: list[tuple[float, float, float]] = []
     for at in dict.fromkeys(places):
-        box = labels[at].get_window_extent()
-        start, end = box.min[side], box.max[side]
+        middle = axes.transData.transform((at, at))[side]
+        size = labels[at].get_window_extent().size[side]
+        start, end = middle - size / 2, middle + size / 2
         if all(end + GAP <= first or start >= last + GAP for _, first, last in kept):
             kept.append((at, start, end))
     if len(kept) < len(labels):
         stay = sorted(at for at, _, _ in kept)
-        size = labels[stay[0]].get_fontsize()
         texts = [(at, labels[at].get_text()) for at in stay]
-        set_ticks(axis, texts, size)
+        set_ticks(axis, texts, labels[stay[0]].get_fontsize())
         axis.set_ticks(sorted(set(labels) - set(stay)), minor=True)
         axis.set_minor_formatter(NullFormatter())
 

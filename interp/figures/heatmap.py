@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from interp.figures.axes import signed_root, signed_square
 from interp.figures.marks import HeatMap, near_zero
-from interp.figures.style import BLACK, PLAIN, colormap, drawable, short, width_of, wrapped
+from interp.figures.style import PLAIN, colormap, drawable, short, width_of, wrapped
 
 NAMES = 7.0  # points, where there is room
 SMALLEST = 4.5  # smaller names are not drawn
@@ -109,7 +109,9 @@ def add_colour_bar(image: AxesImage, mark: HeatMap, axes: Sequence[Axes], height
         image, ax=list(axes), pad=0.01 if len(axes) == 1 else 0.02, extend=extend,
         aspect=max(height / 0.11, 6), shrink=min(1.0, 4 / height),
     )  # fmt: skip
-    label = wrapped(mark.label, NAMES, max(min(height, 4.0), 1.1))
+    root = mark.scale == "root" and "root" not in mark.label
+    label = mark.label + " (colours on a square-root scale)" * root
+    label = wrapped(label, NAMES, max(min(height, 4.0), 1.1))
     bar.set_label(label, fontsize=NAMES, **PLAIN)
     bar.ax.tick_params(labelsize=NAMES)
     bar.ax.yaxis.set_major_locator(MaxNLocator(int(np.clip(height / 0.35, 2, 6))))

@@ -68,7 +68,10 @@ def draw_dots(axes: Axes, mark: Dots, width: float) -> Handles:
         text = wrapped(mark.empty, 9, width)
         axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color=GREY,
                   **PLAIN)  # fmt: skip
-    axes.set_xlabel(wrapped(mark.label, 9, width), **PLAIN)
+    label = mark.label
+    if axes.get_xscale() == "symlog" and "linear" not in label:
+        label += "; linear between the inner ticks"
+    axes.set_xlabel(wrapped(label, 9, width), **PLAIN)
     return handles if len(mark.series) > 1 and mark.names else {}
 
 
@@ -113,8 +116,8 @@ def draw_lines(axes: Axes, mark: Lines, width: float, height: float) -> Handles:
         axes.axhline(0, color=BLACK, linewidth=0.6)
     set_scale(axes, "x", mark.x_scale)
     set_scale(axes, "y", mark.y_scale)
-    for low, high in ((mark.y_low, mark.y_high),):
-        axes.set_ylim(low if np.isfinite(low) else None, high if np.isfinite(high) else None)
+    low, high = (end if np.isfinite(end) else None for end in (mark.y_low, mark.y_high))
+    axes.set_ylim(low, high)
     if mark.ticks:
         set_ticks(axes.xaxis, [(at, short(text)) for at, text in mark.ticks], NAMES)
     axes.tick_params(labelsize=NAMES)
@@ -173,5 +176,3 @@ def _interval(
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.set_yticks(range(len(names)), [short(name) for name in names], fontsize=NAMES, **PLAIN)
     axes.set_ylim(max(len(names), 1) - 0.4, -0.6)
-
-

@@ -27,6 +27,7 @@ STYLE: dict[Any, Any] = {
     "axes.titlesize": 9,
     "figure.constrained_layout.use": True,
     "text.parse_math": False,  # a $ is a character like any other
+    "text.hinting": "none",  # else widths differ from resolution to resolution
     "svg.hashsalt": "gpt-interp",
     "svg.fonttype": "path",
     "savefig.facecolor": "white",
