@@ -173,6 +173,10 @@ from .stream.interventions import (
     ReferenceSet as ReferenceSet,
     intervene as intervene,
 )
+from .training.held_out import (
+    corpus_of as corpus_of,
+    held_out as held_out,
+)
 from .training.loop import (
     train as train,
     validation_loss as validation_loss,
