@@ -185,6 +185,10 @@ from .stream.interventions import (
     intervene as intervene,
 )
 from .stream.references import ReferenceSet as ReferenceSet
+from .training.held_out import (
+    corpus_of as corpus_of,
+    held_out as held_out,
+)
 from .training.loop import (
     train as train,
     validation_loss as validation_loss,
