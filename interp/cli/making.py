@@ -173,7 +173,7 @@ def _cache(
     folder: Path, gpt: HookedGPT, tokens: torch.Tensor, out: Path | None, names: str,
     dry_run: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    from interp.gpt.cache import PRESETS
+    from interp.gpt.presets import PRESETS
     from interp.store import cache_bytes_of, check_output, write_cache
 
     if names not in PRESETS:
