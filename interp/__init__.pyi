@@ -125,8 +125,6 @@ from .figures.marks import (
 )
 from .gpt.cache import (
     ActivationCache as ActivationCache,
-    cache_bytes as cache_bytes,
-    hook_shapes as hook_shapes,
 )
 from .gpt.config import (
     GPTConfig as GPTConfig,
@@ -139,6 +137,10 @@ from .gpt.generate import (
 )
 from .gpt.model import (
     HookedGPT as HookedGPT,
+)
+from .gpt.presets import (
+    cache_bytes as cache_bytes,
+    hook_shapes as hook_shapes,
 )
 from .gpt.tokenizer import (
     CharTokenizer as CharTokenizer,
