@@ -65,7 +65,7 @@ def draw(table: pd.DataFrame, name: str) -> interp.Shown:
 
 # %% The answer.
 def answer(table: pd.DataFrame, parts: interp.LogitAttribution) -> str:
-    first = table.loc[table["mean"].idxmax()]
+    first = table.nlargest(1, "mean").iloc[0]
     return (
         f"The largest mean contribution is {first['component']}'s: {first['mean']:.2f} "
         f"[{first['low']:.2f}, {first['high']:.2f}] of {parts.total.mean():.2f} logits; it is the "
