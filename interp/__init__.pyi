@@ -1,17 +1,23 @@
 """The public names and where they live; `interp/__init__.py` imports each when it is first used."""
 
-from .analysis.causal.effects import (
+from .analysis.causal.effect_results import (
     ComponentEffects as ComponentEffects,
+)
+from .analysis.causal.effects import (
     component_effects as component_effects,
 )
 from .analysis.causal.patching import (
-    Patching as Patching,
     activation_patching as activation_patching,
     path_patching as path_patching,
 )
+from .analysis.causal.patching_results import (
+    Patching as Patching,
+)
 from .analysis.causal.shapley import (
-    ShapleyValues as ShapleyValues,
     shapley_values as shapley_values,
+)
+from .analysis.causal.shapley_results import (
+    ShapleyValues as ShapleyValues,
 )
 from .analysis.circuits.circuits import (
     CopyingScores as CopyingScores,
@@ -24,16 +30,22 @@ from .analysis.circuits.circuits import (
     score_sources as score_sources,
 )
 from .analysis.direct.attribution import (
-    LogitAttribution as LogitAttribution,
-    StreamAttribution as StreamAttribution,
     logit_attribution as logit_attribution,
-    stream_attribution as stream_attribution,
 )
 from .analysis.direct.lens import (
-    LogitLens as LogitLens,
-    Predictions as Predictions,
     logit_lens as logit_lens,
     predictions as predictions,
+)
+from .analysis.direct.lens_results import (
+    LogitLens as LogitLens,
+    Predictions as Predictions,
+)
+from .analysis.direct.readers import (
+    stream_attribution as stream_attribution,
+)
+from .analysis.direct.results import (
+    LogitAttribution as LogitAttribution,
+    StreamAttribution as StreamAttribution,
 )
 from .analysis.direct.single_head import (
     single_head_attribution as single_head_attribution,
@@ -151,7 +163,9 @@ from .lesson.reference import (
     from_reference as from_reference,
     to_reference as to_reference,
 )
+from .pages.comparison import compare as compare
 from .pages.page import write_report as write_report
+from .pages.plan import report as report
 from .pages.reading import read_report as read_report
 from .pages.study import (
     StudySection as StudySection,
@@ -168,9 +182,9 @@ from .store import (
 )
 from .stream.interventions import (
     Intervention as Intervention,
-    ReferenceSet as ReferenceSet,
     intervene as intervene,
 )
+from .stream.references import ReferenceSet as ReferenceSet
 from .training.loop import (
     train as train,
     validation_loss as validation_loss,

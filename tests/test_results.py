@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from conftest import random_model, random_tokens
@@ -16,17 +18,25 @@ from interp import (
     AttentionPatterns,
     CacheError,
     CheckpointError,
+    ConfigError,
+    Finding,
+    HeatMap,
     LogitAttribution,
     LogitLens,
     OutputError,
+    Provenance,
     Result,
+    Shown,
     TokenError,
     attention_patterns,
     logit_attribution,
     logit_lens,
     model_hash,
+    read_report,
+    write_report,
 )
-from interp.results.result import INLINE_NUMBERS
+from interp.results.document import INLINE
+from interp.results.result import kept
 
 KINDS = ["attribution", "lens", "patterns"]
 LOAD = "import sys, interp; print(type(interp.Result.load(sys.argv[1])).__name__)"
@@ -73,7 +83,7 @@ def test_big_result_round_trips_compressed(tmp_path, kind):
         result = dataclasses.replace(result, patterns=np.tile(result.patterns, (4, 1, 1, 1)))
     document = result.to_document()
     assert any(isinstance(value, dict) and "zlib" in value for value in document.values())
-    assert max(getattr(result, name).size for name in result.AXES) > INLINE_NUMBERS
+    assert max(getattr(result, name).size for name in result.AXES) > INLINE
     result.save(tmp_path / "result.json")
     assert_same(Result.load(tmp_path / "result.json"), result)
 
@@ -292,3 +302,88 @@ def test_patterns_need_a_cache_that_holds_them():
         attention_patterns(model, cache)
     with pytest.raises(CacheError, match="another model"):
         attention_patterns(random_model(), cache)
+
+
+# ---- a user's own result -------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
+class LargestWeights(Result):
+    """A user's: the largest entry of each head's W_O."""
+
+    AXES: ClassVar = {"sizes": ("layer", "head")}
+    sizes: np.ndarray
+
+    @kept
+    def to_frame(self) -> pd.DataFrame:
+        layer, head = np.indices(self.sizes.shape)
+        columns = {"layer": layer.ravel(), "head": head.ravel(), "size": self.sizes.ravel()}
+        return pd.DataFrame(columns)
+
+    def figures(self) -> list[Shown]:
+        heat = HeatMap(
+            values=self.sizes, rows=("L0", "L1"), columns=("H0", "H1", "H2", "H3"), low=0, high=9,
+            label="largest |entry|", palette="weight",
+        )  # fmt: skip
+        return [Shown(name="largest", caption="The largest entry of each W_O.", mark=heat)]
+
+    def finding(self) -> Finding:
+        return Finding(text=f"The largest weight is {self.sizes.max():.2f}.", select="head=L0.H0")
+
+
+def own():
+    model = random_model()
+    sizes = model.W_O.detach().abs().amax((-1, -2)).numpy()
+    provenance = Provenance.of(model, random_tokens(model), seed=3)
+    return model, LargestWeights(sizes=sizes, provenance=provenance)
+
+
+def test_a_users_own_result_is_saved_and_loaded(tmp_path):
+    _, mine = own()
+    mine.save(tmp_path / "mine.json")
+    assert_same(Result.load(tmp_path / "mine.json"), mine)
+
+
+def test_a_users_own_result_is_put_on_a_page_with_its_figure_table_and_finding(tmp_path):
+    model, mine = own()
+    page = write_report(tmp_path / "r", model, [mine])
+    text = page.read_text(encoding="utf-8")
+    assert 'id="largest-weights"' in text
+    assert "The largest entry of each W_O." in text
+    assert f"The largest weight is {mine.sizes.max():.2f}." in text
+    assert (tmp_path / "r" / "figures" / "largest.png").is_file()
+    table = pd.read_csv(tmp_path / "r" / "tables" / "largest-weights.csv")
+    np.testing.assert_allclose(table["size"], mine.sizes.ravel(), rtol=1e-6)
+    assert_same(read_report(page)["results"][0], mine)
+
+
+def test_a_users_own_result_shows_itself(tmp_path):
+    _, mine = own()
+    assert (
+        repr(mine)
+        == f"LargestWeights(layer=2, head=4; model={mine.provenance.model[:8]!r}, seed=3)"
+    )
+    assert str(mine).startswith("Largest weights; model unnamed")
+    assert "seed 3" in str(mine)
+    assert mine._repr_html_().count("<img") == 0  # escaped, in the frame
+    assert mine.plot().axes[0].images[0].get_array().shape == (2, 4)
+    with pytest.raises(ConfigError, match="no figure 'larges'; did you mean 'largest'"):
+        mine.plot("larges")
+
+
+def test_a_name_of_ours_is_refused():
+    with pytest.raises(TypeError, match="LogitLens is one of this package's results"):
+        type("LogitLens", (Result,), {})
+
+
+def test_a_table_is_computed_once_and_cannot_be_spoilt():
+    _, mine = own()
+    first = mine.to_frame()
+    first["size"] = 0.0
+    assert (mine.to_frame()["size"] > 0).all()
+    assert mine.__dict__["_kept_to_frame"] is not None
+
+
+def test_another_kind_of_figure_says_which_there_are(small):
+    with pytest.raises(ConfigError, match="there are"):
+        small["lens"].plot("nonsense")

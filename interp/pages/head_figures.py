@@ -11,7 +11,7 @@ from interp.analysis.heads.attention_targets import ROW_SCORES
 from interp.analysis.heads.formation import Formation
 from interp.analysis.heads.labels import HeadLabels
 from interp.analysis.heads.scores import HeadScores
-from interp.figures.style import BLUE, GREY, ORANGE, log_scale, style
+from interp.figures.old import BLUE, GREY, ORANGE, log_scale, style
 from interp.results import intervals
 
 LAYER_COLOURS = "cividis"

@@ -34,7 +34,9 @@ from interp.results import intervals
 from interp.results.provenance import Provenance
 from interp.results.result import Result, to_numpy
 from interp.stream.components import component
-from interp.stream.interventions import PIECE, ReferenceSet, receiver
+from interp.stream.batches import BATCH as PIECE
+from interp.stream.receivers import receiver
+from interp.stream.references import ReferenceSet
 from interp.stream.resume import run_with_input
 
 LETTERS = ("Q", "K", "V")

@@ -42,7 +42,8 @@ from interp.results import intervals
 from interp.results.provenance import Provenance
 from interp.results.result import Result, to_numpy
 from interp.stream.components import component
-from interp.stream.interventions import PIECE, ReferenceSet
+from interp.stream.batches import BATCH as PIECE
+from interp.stream.references import ReferenceSet
 from interp.stream.resume import run_batch, run_from, stream_at
 
 LEVEL = 0.05
