@@ -132,8 +132,6 @@ from .figures.marks import (
 )
 from .gpt.cache import (
     ActivationCache as ActivationCache,
-    cache_bytes as cache_bytes,
-    hook_shapes as hook_shapes,
 )
 from .gpt.config import (
     GPTConfig as GPTConfig,
@@ -146,6 +144,10 @@ from .gpt.generate import (
 )
 from .gpt.model import (
     HookedGPT as HookedGPT,
+)
+from .gpt.presets import (
+    cache_bytes as cache_bytes,
+    hook_shapes as hook_shapes,
 )
 from .gpt.tokenizer import (
     CharTokenizer as CharTokenizer,
@@ -192,6 +194,10 @@ from .stream.interventions import (
     intervene as intervene,
 )
 from .stream.references import ReferenceSet as ReferenceSet
+from .training.held_out import (
+    corpus_of as corpus_of,
+    held_out as held_out,
+)
 from .training.loop import (
     train as train,
     validation_loss as validation_loss,
