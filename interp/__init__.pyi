@@ -13,15 +13,23 @@ from .analysis.causal.shapley import (
     ShapleyValues as ShapleyValues,
     shapley_values as shapley_values,
 )
-from .analysis.circuits.circuits import (
-    CopyingScores as CopyingScores,
-    PathEffects as PathEffects,
+from .analysis.circuits.composition import (
+    CompositionScores as CompositionScores,
     composition_scores as composition_scores,
+)
+from .analysis.circuits.paths import (
+    PathEffects as PathEffects,
+    path_effects as path_effects,
+)
+from .analysis.circuits.score_sources import (
+    ScoreSources as ScoreSources,
+    score_sources as score_sources,
+)
+from .analysis.circuits.weights import (
+    CopyingScores as CopyingScores,
     copying_scores as copying_scores,
     ov_circuit as ov_circuit,
-    path_effects as path_effects,
     qk_circuit as qk_circuit,
-    score_sources as score_sources,
 )
 from .analysis.direct.attribution import (
     LogitAttribution as LogitAttribution,
@@ -38,28 +46,22 @@ from .analysis.direct.lens import (
 from .analysis.direct.single_head import (
     single_head_attribution as single_head_attribution,
 )
-from .analysis.heads.cards import (
-    HeadCard as HeadCard,
-    head_card as head_card,
-)
-from .analysis.heads.formation import (
+from .analysis.heads.card_results import HeadCard as HeadCard
+from .analysis.heads.cards import head_card as head_card
+from .analysis.heads.change_points import (
     ChangePoint as ChangePoint,
-    Formation as Formation,
     change_point as change_point,
-    formation as formation,
 )
-from .analysis.heads.labels import (
-    HeadLabels as HeadLabels,
-    label_heads as label_heads,
-)
+from .analysis.heads.formation import formation as formation
+from .analysis.heads.formation_results import Formation as Formation
+from .analysis.heads.label_results import HeadLabels as HeadLabels
+from .analysis.heads.labels import label_heads as label_heads
 from .analysis.heads.patterns import (
     AttentionPatterns as AttentionPatterns,
     attention_patterns as attention_patterns,
 )
-from .analysis.heads.scores import (
-    HeadScores as HeadScores,
-    head_scores as head_scores,
-)
+from .analysis.heads.score_results import HeadScores as HeadScores
+from .analysis.heads.scores import head_scores as head_scores
 from .analysis.scaling.arms import (
     initial_attention as initial_attention,
 )

@@ -11,8 +11,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from interp.analysis.causal.effects import ComponentEffects
-from interp.analysis.heads.labels import HeadLabels
-from interp.analysis.heads.scores import HeadScores
+from interp.analysis.heads.label_results import HeadLabels
+from interp.analysis.heads.score_results import HeadScores
 from interp.errors import ConfigError
 from interp.figures.style import style
 from interp.pages import figures

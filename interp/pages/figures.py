@@ -14,13 +14,13 @@ from matplotlib.figure import Figure
 from interp.analysis.causal.effects import ComponentEffects
 from interp.analysis.causal.patching import Patching
 from interp.analysis.causal.shapley import ShapleyValues
-from interp.analysis.circuits.circuits import PathEffects
+from interp.analysis.circuits.paths import PathEffects
 from interp.analysis.direct.attribution import Attribution, LogitAttribution, StreamAttribution
 from interp.analysis.direct.lens import LogitLens
-from interp.analysis.heads.formation import Formation
-from interp.analysis.heads.labels import HeadLabels
+from interp.analysis.heads.formation_results import Formation
+from interp.analysis.heads.label_results import HeadLabels
 from interp.analysis.heads.patterns import AttentionPatterns
-from interp.analysis.heads.scores import HeadScores
+from interp.analysis.heads.score_results import HeadScores
 from interp.analysis.scaling.rescaled import AttentionScaling
 from interp.analysis.scaling.sweep import ScalingSweep
 from interp.errors import ConfigError

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from interp.analysis.causal.effects import ComponentEffects
-from interp.analysis.heads.labels import HeadLabels
+from interp.analysis.heads.label_results import HeadLabels
 from interp.analysis.scaling.rescaled import AttentionScaling
 from interp.lesson.ngrams import NGramLosses
 from interp.results.result import Result

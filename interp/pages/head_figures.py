@@ -6,11 +6,11 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
-from interp.analysis.circuits.circuits import PathEffects
+from interp.analysis.circuits.paths import PathEffects
 from interp.analysis.heads.attention_targets import ROW_SCORES
-from interp.analysis.heads.formation import Formation
-from interp.analysis.heads.labels import HeadLabels
-from interp.analysis.heads.scores import HeadScores
+from interp.analysis.heads.formation_results import Formation
+from interp.analysis.heads.label_results import HeadLabels
+from interp.analysis.heads.score_results import HeadScores
 from interp.figures.style import BLUE, GREY, ORANGE, log_scale, style
 from interp.results import intervals
 
