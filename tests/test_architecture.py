@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import graphlib
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,6 @@ import pytest
 import interp
 
 ROOT = Path(__file__).parent.parent
-ORDER = ["errors", "files", "hooks", "figures", "gpt", "results", "lesson", "ground_truth", "data",
-         "training", "store", "stream", "analysis", "pages", "cli"]  # fmt: skip
 PUBLIC = [
     "ActivationCache",
     "AttentionPatterns",
@@ -25,6 +26,7 @@ PUBLIC = [
     "CheckpointError",
     "CompletenessError",
     "ComponentEffects",
+    "CompositionScores",
     "ConfigError",
     "CopyingScores",
     "Corpus",
@@ -55,6 +57,7 @@ PUBLIC = [
     "RepeatedTokens",
     "Result",
     "ScalingSweep",
+    "ScoreSources",
     "ShapleyValues",
     "StreamAttribution",
     "StudySection",
@@ -70,15 +73,18 @@ PUBLIC = [
     "causal_attention",
     "change_point",
     "check_model",
+    "compare",
     "component_effects",
     "composition_scores",
     "copying_scores",
+    "corpus_of",
     "formation",
     "from_reference",
     "generate",
     "gradient_statistics",
     "head_card",
     "head_scores",
+    "held_out",
     "hook_shapes",
     "initial_attention",
     "intervene",
@@ -98,6 +104,7 @@ PUBLIC = [
     "qk_circuit",
     "read_report",
     "repeated_sequences",
+    "report",
     "scale_identity",
     "scaling_sweep",
     "score_sources",
@@ -113,41 +120,106 @@ PUBLIC = [
 ]
 
 
+ROOMS = [  # a room imports only from those that stand before it
+    "errors", "deprecated", "files", "hooks", "figures", "gpt", "results", "lesson", "ground_truth",
+    "data", "training", "store", "stream", "analysis", "pages", "cli",
+]  # fmt: skip
+LONG_FILES: dict[str, str] = {}  # files over 250 lines, each with its reason
+LONGEST_FILE, LONGEST_FUNCTION, MOST_LONG_FILES = 250, 50, 5
+LARGEST_ROOM = 0.25  # of all lines
+
+
 def modules() -> list[Path]:
     return sorted((ROOT / "interp").rglob("*.py"))
 
 
-def imports(path: Path) -> set[str]:
-    """The modules that a file imports anywhere but under TYPE_CHECKING."""
-    found: set[str] = set()
+def name_of_module(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
-    def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            return
+
+def imports(path: Path) -> set[str]:
+    """The modules that a file imports anywhere, also late or for type checkers only."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.update({node.module, *(f"{node.module}.{alias.name}" for alias in node.names)})
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-
-    visit(ast.parse(path.read_text(encoding="utf-8")))
     return found
 
 
-def place(module: str) -> str | None:
+def room(module: str) -> str | None:
     parts = module.split(".")
-    return parts[1] if parts[0] == "interp" and len(parts) > 1 and parts[1] in ORDER else None
+    return parts[1] if parts[0] == "interp" and len(parts) > 1 else None
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_subpackage_imports_only_what_stands_left_of_it(path: Path) -> None:
-    own = place(".".join(path.relative_to(ROOT).with_suffix("").parts))
-    if own is None:
-        return
-    for module in imports(path):
-        other = place(module)
-        assert other is None or ORDER.index(other) <= ORDER.index(own), f"{own} imports {module}"
+def test_a_room_imports_only_from_those_before_it(path: Path) -> None:
+    own = room(name_of_module(path))
+    for module in imports(path) if own else ():
+        other = room(module)
+        if own and other in ROOMS:
+            assert ROOMS.index(other) <= ROOMS.index(own), f"{own} imports {module}"
+
+
+def test_every_module_stands_in_a_room() -> None:
+    assert {room(name_of_module(path)) for path in modules()} - {None} == set(ROOMS)
+
+
+def test_no_circle_of_imports_also_within_rooms() -> None:
+    names = {name_of_module(path): path for path in modules()}
+    graph = {name: {m for m in imports(path) if m in names and m not in (name, "interp")}
+             for name, path in names.items()}  # fmt: skip
+    tuple(graphlib.TopologicalSorter(graph).static_order())  # a circle is a CycleError
+
+
+def test_nothing_is_imported_by_a_string_but_the_public_names() -> None:
+    """A string is an import that no reader and no graph sees."""
+    for path in modules():
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"import_module|__import__", text), path
+        assert ("lazy_loader" in imports(path)) == (name_of_module(path) == "interp"), path
+
+
+def code_lines(node: ast.FunctionDef | ast.AsyncFunctionDef, source: list[str]) -> int:
+    """The lines of a function without its docstring, comments and blank lines."""
+    skipped: set[int] = set()
+    for inner in ast.walk(node):
+        body = getattr(inner, "body", None)
+        first = body[0] if isinstance(body, list) and body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            skipped.update(range(first.lineno, (first.end_lineno or 0) + 1))
+    lines = range(node.lineno, (node.end_lineno or 0) + 1)
+    return sum(
+        i not in skipped and bool(source[i - 1].strip()) and source[i - 1].strip()[0] != "#"
+        for i in lines
+    )
+
+
+def test_functions_are_short() -> None:
+    for path in [*modules(), *(ROOT / "analyses").glob("*.py")]:
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                n = code_lines(node, text.splitlines())
+                most = 40 if path.parent.name == "analyses" and node.name == "main" else 50
+                assert n <= most, f"{path}: {node.name} has {n} lines"
+
+
+def test_files_are_short_or_say_why_not() -> None:
+    long = {str(path.relative_to(ROOT)) for path in modules()
+            if len(path.read_text(encoding="utf-8").splitlines()) > LONGEST_FILE}  # fmt: skip
+    assert long == set(LONG_FILES)
+    assert len(long) <= MOST_LONG_FILES
+
+
+def test_no_room_is_half_the_house() -> None:
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in modules()}
+    by_folder = Counter[Path]()
+    for path, n in lines.items():
+        by_folder[path.parent] += n  # a folder's own subfolders count apart
+    folder, most = by_folder.most_common(1)[0]
+    assert most <= LARGEST_ROOM * sum(lines.values()), folder
 
 
 def test_only_hooks_imports_transformer_lens() -> None:
@@ -155,15 +227,25 @@ def test_only_hooks_imports_transformer_lens() -> None:
     assert users == {"hooks.py"}
 
 
-def test_analyses_do_not_draw() -> None:
-    for path in (ROOT / "interp" / "analysis").rglob("*.py"):
-        assert not any(module.startswith("matplotlib") for module in imports(path)), path
+def test_only_figures_imports_matplotlib() -> None:
+    for path in modules():
+        drawing = any(m.startswith("matplotlib") for m in imports(path))
+        assert not drawing or path.parent.name in ("figures", "results"), path
+    result = (ROOT / "interp" / "results" / "result.py").read_text(encoding="utf-8")
+    assert result.count("matplotlib") == 2  # a type, and why the import waits
 
 
-def test_studies_use_the_public_names_and_figures_only() -> None:
+def test_figures_know_no_analysis() -> None:
+    for path in (ROOT / "interp" / "figures").glob("*.py"):
+        ours = {room(m) for m in imports(path)} - {None}
+        assert ours <= {"figures", "files", "errors"}, path
+
+
+def test_studies_use_the_public_names_only() -> None:
     for path in (ROOT / "analyses").glob("*.py"):
         ours = {module for module in imports(path) if module.split(".")[0] == "interp"}
-        assert ours <= {"interp", "interp.pages", "interp.pages.figures"}, path
+        assert {m.split(".")[0] for m in ours} <= {"interp"}
+        assert all(m == "interp" or m.removeprefix("interp.") in interp.__all__ for m in ours), path
 
 
 def test_public_names() -> None:
@@ -171,7 +253,7 @@ def test_public_names() -> None:
     for name in interp.__all__:
         assert getattr(interp, name).__doc__, name
     with pytest.raises(AttributeError, match="HookedGTP"):
-        _ = interp.HookedGTP
+        getattr(interp, "HookedGTP")  # noqa: B009  # a name that no type checker would let pass
 
 
 def test_no_package_outside_interp() -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from html import unescape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 import interp
-from interp.pages import figures
-from interp.training.history import HistoryRow
+from interp.training.history import HistoryRow, TrainingHistory
 
 HOSTILE = '</script><img src=x onerror="alert(1)">\u2028\'"&\U0001f600\u05d0'
 
@@ -58,12 +61,13 @@ def more_results() -> tuple[interp.Result, ...]:
     )
 
 
-def history() -> list[HistoryRow]:
-    return [
+def history() -> TrainingHistory:
+    rows = [
         HistoryRow(step=s, tokens=9 * s, learning_rate=1e-3, train_loss=3 - s / 100,
                    validation_loss=3.1 - s / 100, grad_norm=1.0, seconds=s / 10)
         for s in (50, 100)
     ]  # fmt: skip
+    return TrainingHistory.of(rows, hostile_model())
 
 
 def write(folder: Path, title: str = HOSTILE) -> Path:
@@ -71,9 +75,8 @@ def write(folder: Path, title: str = HOSTILE) -> Path:
     return interp.write_report(
         folder,
         model,
-        results(model, HOSTILE),
+        [*results(model, HOSTILE), history()],
         title=title,
-        history=history(),
         sample=HOSTILE,
         sample_seed=11,
     )
@@ -85,13 +88,54 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_everything_is_there(page: Path) -> None:
+    given = [*results(hostile_model(), HOSTILE), history()]
     names = {p.stem for p in (page.parent / "figures").iterdir()}
-    by = [f"contributions-by-{kind}" for kind in ("block", "head")]
-    assert names >= {"loss", "attention", "logit-lens", "head-scores", "head-labels", *by}
+    assert names == {shown.name for result in given for shown in result.figures()}
     for name in names:
-        assert (page.parent / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        png = (page.parent / "figures" / f"{name}.png").read_bytes()
+        assert png.startswith(b"\x89PNG")
+        assert png.endswith(b"IEND\xaeB`\x82")
         assert "<svg" in (page.parent / "figures" / f"{name}.svg").read_text()
-    assert len(list((page.parent / "tables").glob("*.csv"))) == 11
+    for result in given:
+        table = pd.read_csv(page.parent / "tables" / f"{result.name}.csv")
+        assert len(table) == len(result.to_frame())
+
+
+def test_every_caption_stands_under_its_own_figure(page: Path) -> None:
+    html = page.read_text(encoding="utf-8")
+    under = dict(
+        re.findall(r'<div data-figure="([^"]+)"></div>\s*<figcaption[^>]*>(.*?)<span', html, re.S)
+    )
+    for result in [*results(hostile_model(), HOSTILE), history()]:
+        for shown in result.figures():
+            if shown.on_page:
+                assert unescape(under[shown.name]).strip() == shown.caption
+            else:
+                assert shown.caption not in unescape(html)
+    drawn = {one["name"]: one["caption"] for one in embedded(page)["figures"]}
+    assert {name: unescape(caption).strip() for name, caption in under.items()} == drawn
+
+
+def embedded(page: Path) -> dict[str, Any]:
+    """The document in the page, as its script reads it."""
+    text = page.read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="results">(.*?)</script>', text, re.S)
+    assert found is not None
+    document: dict[str, Any] = json.loads(found[1])
+    return document
+
+
+def test_the_marks_in_the_page_have_the_results_numbers(page: Path) -> None:
+    effects = next(r for r in more_results() if isinstance(r, interp.ComponentEffects))
+    marks = {one["name"]: one["mark"] for one in embedded(page)["figures"]}
+    dots = marks[effects.figures()[0].name]
+    table = effects.to_frame()
+    assert tuple(dots["names"]) == effects.components
+    for series in dots["series"]:
+        np.testing.assert_allclose(series["values"]["values"], table[series["name"]], rtol=1e-6)
+        for end in ("low", "high"):
+            drawn = series[end]["values"]
+            np.testing.assert_allclose(drawn, table[f"{series['name']}_{end}"], rtol=1e-6)
 
 
 def test_hostile_text_is_shown_not_run(page: Path) -> None:
@@ -121,7 +165,7 @@ def test_numbers_read_back_are_the_results(page: Path, name: str) -> None:
     read = interp.read_report(page.parent / name)
     assert read["title"] == HOSTILE
     assert (read["sample"], read["sample_seed"]) == (HOSTILE, 11)
-    for given, back in zip(results(model, HOSTILE), read["results"], strict=True):
+    for given, back in zip([*results(model, HOSTILE), history()], read["results"], strict=True):
         assert type(given) is type(back)
         assert given.provenance == back.provenance
         for array in given.AXES:
@@ -176,42 +220,6 @@ def test_not_a_report(tmp_path: Path) -> None:
             interp.read_report(tmp_path / name)
 
 
-def test_a_contribution_map_draws_the_values_symmetric_about_zero() -> None:
-    parts = results(hostile_model(), HOSTILE)[3]
-    assert isinstance(parts, interp.LogitAttribution)
-    image = figures.contribution_map(parts).axes[0].images[0]
-    np.testing.assert_array_equal(np.asarray(image.get_array()), parts.values[:, 0])
-    low, high = image.get_clim()
-    assert low == -high == -np.abs(parts.values[:, 0]).max()
-
-
-def test_bars_draw_the_values_at_the_position() -> None:
-    parts = results(hostile_model(), HOSTILE)[4]
-    assert isinstance(parts, interp.LogitAttribution)
-    bars = figures.contribution_bars(parts, pos=4).axes[0].patches
-    drawn = [bar.get_width() for bar in bars]
-    np.testing.assert_array_equal(np.array(drawn, dtype=np.float32), parts.values[:, 0, 4])
-
-
-def test_an_attention_grid_leaves_the_masked_half_empty() -> None:
-    patterns = results(hostile_model(), HOSTILE)[2]
-    assert isinstance(patterns, interp.AttentionPatterns)
-    grid = [axes for axes in figures.attention_grid(patterns).axes if axes.images][:6]
-    assert [axes.get_title() for axes in grid] == [f"L{i}.H{h}" for i in range(2) for h in range(3)]
-    hidden = np.ma.getmaskarray(grid[4].images[0].get_array())
-    np.testing.assert_array_equal(hidden, np.triu(np.ones_like(hidden), k=1))
-
-
-def test_drawing_leaves_global_settings_alone() -> None:
-    import matplotlib as mpl
-
-    before = dict(mpl.rcParams)
-    figures.png(figures.loss_curve(history()), 50)
-    assert dict(mpl.rcParams) == before
-    with pytest.raises(interp.ConfigError, match="no training history"):
-        figures.loss_curve([])
-
-
 def test_kill_while_writing_leaves_no_half_file(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
@@ -239,36 +247,18 @@ def test_kill_while_writing_leaves_no_half_file(tmp_path: Path) -> None:
             assert image.read_bytes().endswith(b"IEND\xaeB`\x82")
 
 
-def test_findings_follow_their_rules() -> None:
-    from interp.pages.findings import findings
-
-    effects = next(r for r in more_results() if isinstance(r, interp.ComponentEffects))
-    yard = interp.ngram_losses([0, 1] * 50, [0, 1] * 20, 2)
-    found = findings(more_results(), history(), yard)
-    assert len(found) == 3
-    assert [one.section for one in found] == ["training", "effects", "heads"]
-    assert found[0].text.startswith("It predicts worse than counting single characters")
-    table = effects.to_frame()
-    table = table[~table["component"].isin(["embed", "pos_embed"])]
-    most = table.loc[table["total"].abs().idxmax()]
-    assert f"removing {most['component']} costs most: {most['total']:.2f} nats" in found[1].text
-    assert findings([], []) == []
-
-
-@pytest.mark.parametrize(
-    ("loss", "said"),
-    [(9.0, "worse than counting single"), (1.5, "order 1 and worse than those of order 2"),
-     (0.1, "better than counts of up to 2")],
-    ids=["worse", "between", "better"],
-)  # fmt: skip
-def test_a_loss_is_placed_between_the_counts(loss: float, said: str) -> None:
-    from interp.pages.findings import findings
-
-    yard = interp.lesson.ngrams.NGramLosses(
-        orders=(1, 2), losses=(2.0, 1.0), n=(9, 9), smoothing="add", constant=0.01, uniform=3.0
-    )
-    row = [HistoryRow(**{**vars(history()[0]), "validation_loss": loss})]
-    assert said in findings([], row, yard)[0].text
+def test_the_first_findings_are_shown_with_a_link_to_their_evidence(page: Path) -> None:
+    html = page.read_text(encoding="utf-8")
+    given = [*results(hostile_model(), HOSTILE), history()]
+    found = [(r.finding(), r.section) for r in given]
+    ranked = sorted(((f.rank, f.text, s) for f, s in found if f is not None))[:3]
+    shown = re.search(r'<ol class="findings">(.*?)</ol>', html, re.S)
+    assert shown is not None
+    assert len(re.findall("<li>", shown[1])) == len(ranked) == 3
+    for _, text, section in ranked:
+        assert text in unescape(shown[1])
+        assert f'href="#{section}"' in shown[1]
+        assert f'id="{section}"' in html
 
 
 def test_a_page_too_large_is_refused_and_an_old_one_stays(tmp_path: Path) -> None:
@@ -281,7 +271,7 @@ def test_a_page_too_large_is_refused_and_an_old_one_stays(tmp_path: Path) -> Non
 
     before = held()
     for name in ("r", "new"):
-        with pytest.raises(interp.OutputError, match="raise --max-mb"):
+        with pytest.raises(interp.OutputError, match="raise max_mb"):
             interp.write_report(tmp_path / name, model, few[:1], title="r", max_mb=0.01)
     assert held() == before
     assert [p.name for p in tmp_path.iterdir()] == ["r"]
@@ -301,19 +291,21 @@ def test_a_page_that_would_be_too_large_is_coarser_and_says_so(tmp_path: Path) -
         errors.append(float(np.abs(patterns.patterns - few[2].patterns).max()))  # type: ignore[attr-defined]
     assert errors[0] <= 0.51 / 32767
     assert 0.51 / 32767 < errors[1] <= 5.1 / 32767
-    assert "AttentionPatterns: 3e-05" in fine.read_text(encoding="utf-8")
-    assert "AttentionPatterns: 0.0003" in coarse.read_text(encoding="utf-8")
+    assert "attention-patterns: 3e-05" in fine.read_text(encoding="utf-8")
+    assert "attention-patterns: 0.0003" in coarse.read_text(encoding="utf-8")
     exact = interp.read_report(coarse.parent / "results.json")["results"][2]
     np.testing.assert_array_equal(exact.patterns, few[2].patterns)  # type: ignore[attr-defined]
 
 
-def test_second_results_of_a_kind_are_figures(tmp_path: Path) -> None:
+def test_a_second_result_of_a_kind_has_files_of_its_own(tmp_path: Path) -> None:
     model = hostile_model()
     effects = next(r for r in more_results() if isinstance(r, interp.ComponentEffects))
-    page = interp.write_report(tmp_path / "r", model, [effects, effects])
-    html = page.read_text(encoding="utf-8")
-    assert 'id="more-effects"' in html
-    assert len(list((tmp_path / "r" / "tables").glob("*.csv"))) == 2
+    interp.write_report(tmp_path / "r", model, [effects, effects])
+    tables = {p.name for p in (tmp_path / "r" / "tables").iterdir()}
+    assert tables == {f"{effects.name}.csv", f"{effects.name}-2.csv"}
+    names = [shown.name for shown in effects.figures()]
+    figures = {p.stem for p in (tmp_path / "r" / "figures").iterdir()}
+    assert figures == {*names, *(f"{name}-2" for name in names)}
 
 
 @pytest.mark.parametrize("index", range(11))

@@ -31,10 +31,11 @@ from torch import Tensor
 
 from interp.analysis.direct.attribution import logit_attribution
 from interp.errors import CompletenessError, TokenError
+from interp.figures.marks import Dots, Series
 from interp.gpt.layers import LayerNorm, PastKeys
 from interp.gpt.model import HookedGPT, Input
 from interp.results.provenance import Provenance
-from interp.results.result import Result
+from interp.results.result import Result, Shown, kept
 from interp.stream.resume import run_from, stream_at
 
 # Relative to 1 + the largest number compared.
@@ -53,6 +54,7 @@ class ModelChecks(Result):
 
     AXES: ClassVar = {"errors": ("check",), "tolerances": ("check",)}
     NAMES: ClassVar = {"names": "check", "kinds": "check", "notes": "check"}
+    HEADING: ClassVar = "Self-test of the model"
     errors: np.ndarray
     tolerances: np.ndarray
     names: tuple[str, ...]
@@ -72,6 +74,39 @@ class ModelChecks(Result):
             for e, t, note in zip(self.errors, self.tolerances, self.notes, strict=True)
         )
 
+    def checks(self) -> list[tuple[str, str]]:
+        """Returns each check's outcome, with its error and tolerance or the note."""
+        rows = zip(self.names, self.outcomes, self.errors, self.tolerances, self.notes, strict=True)
+        return [
+            (name, f"{outcome}: {note}" if note else f"{outcome}: largest relative difference "
+             f"{error:.1e} (tolerance {tolerance:.0e})")
+            for name, outcome, error, tolerance, note in rows
+        ]  # fmt: skip
+
+    def summary(self) -> str:
+        """Returns one line per check: outcome, kind, name, error and tolerance."""
+        lines = []
+        for row in self.to_frame().to_dict("records"):
+            how = row["note"] or f"{row['error']:.1e} (tolerance {row['tolerance']:.0e})"
+            lines.append(f"{row['outcome']:<15} {row['kind']:<7} {row['check']:<40} {how}")
+        return "\n".join(lines)
+
+    def figures(self) -> list[Shown]:
+        """Returns how much of its tolerance each check used, on a logarithmic scale."""
+        held = [i for i, error in enumerate(self.errors) if np.isfinite(error)]
+        used = self.errors[held] / np.maximum(self.tolerances[held], np.finfo(float).tiny)
+        shown = np.where(self.errors[held] == 0, np.nan, used)
+        caption = (
+            "How much of its tolerance each check used; a check without a dot found no difference "
+            f"at all. n = {len(held)} checks, seed {self.provenance.seed}."
+        )
+        dots = Dots(
+            names=tuple(self.names[i] for i in held), label="largest difference / tolerance",
+            series=(Series(name="difference", values=shown, marker="o"),), scale="log",
+        )  # fmt: skip
+        return [Shown(name="self-test", caption=caption, mark=dots, on_page=False)]
+
+    @kept
     def to_frame(self) -> pd.DataFrame:
         """Returns columns kind, check, outcome, error, tolerance, note."""
         return pd.DataFrame(
@@ -227,7 +262,7 @@ def _rows_of(model: HookedGPT, ids: Tensor) -> Rows:
     The two constants behind the stream are one row here: folding moves one into the other.
     """
     logits, cache = model.run_with_cache(ids)
-    parts = logit_attribution(model, cache, "head")
+    parts = logit_attribution(model, cache, "head", targets=ids[:, 1:])
     rows = {c: torch.from_numpy(parts.row(c).copy()) for c in parts.components}
     constants = [rows.pop(name) for name in ("ln_bias", "b_U") if name in rows]
     if constants:

@@ -5,23 +5,30 @@ Like the model's report it needs no network and runs no code; its tables lie bes
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Number
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from interp import files
-from interp.pages import page as html
+from interp.figures.draw import draw, png, save_figure
+from interp.pages import script
+from interp.pages.page import name_results, template
+from interp.results.result import Result, Shown
+
+PAGE_DPI = 160
+CSS_PIXELS_PER_INCH = 96
+LONGEST = 60  # rows of a table that stands in the page
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudySection:
-    """One part of a page. Figures are (name, figure, caption); a table is shown as it is printed.
+    """One part of a page: text, figures, tables.
 
     `tables` are name → table, written to `tables/<name>.csv` with all their digits; the page
     rounds to `digits`.
@@ -29,9 +36,23 @@ class StudySection:
 
     heading: str
     text: Sequence[str] = ()
-    figures: Sequence[tuple[str, Figure, str]] = ()
+    figures: Sequence[Shown] = ()
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     digits: int = 4
+
+    @classmethod
+    def of(
+        cls, *results: Result, heading: str | None = None, text: Sequence[str] = (), digits: int = 4
+    ) -> Self:
+        """Returns the section of one or more results: their figures, and their tables."""
+        named = name_results(results)
+        return cls(
+            heading=results[0].heading if heading is None else heading,
+            text=text,
+            figures=[shown for one in named for shown in one.shown],
+            tables={one.name: one.table for one in named},
+            digits=digits,
+        )
 
 
 def write_study(
@@ -61,23 +82,33 @@ def write_study(
                 "id": f"part-{number}",
                 "heading": section.heading,
                 "text": list(section.text),
-                "figures": [html.figure_of(n, f, c, folder) for n, f, c in section.figures],
+                "figures": [_figure(one, folder) for one in section.figures],
                 "tables": [_shown(n, t, section.digits) for n, t in section.tables.items()],
             }
         )
-    page = html.template("templates/study.html").render(
-        title=title, lead=lead, sections=shown, css=html.asset("assets/report.css")
+    page = template("study.html").render(
+        title=title, lead=lead, sections=shown, css=script.css(), longest=LONGEST
     )
     files.write_text(folder / "report.html", page)
     return folder / "report.html"
 
 
+def _figure(shown: Shown, folder: Path) -> dict[str, Any]:
+    """A figure as the page shows it; written to `figures/` too."""
+    figure = draw(shown.mark, shown.line)
+    data = base64.b64encode(png(figure, PAGE_DPI)).decode("ascii")
+    width = round(figure.get_figwidth() * CSS_PIXELS_PER_INCH)
+    save_figure(figure, folder / "figures" / shown.name)
+    return {"name": shown.name, "png": data, "caption": shown.caption, "width": width}
+
+
 def _shown(name: str, table: pd.DataFrame, digits: int) -> dict[str, Any]:
     rows = [
         [(_cell(value, digits), isinstance(value, Number)) for value in row]
-        for row in table.itertuples(index=False)
+        for row in table.head(LONGEST).itertuples(index=False)
     ]
-    return {"name": name, "columns": [str(c) for c in table.columns], "rows": rows}
+    columns = [str(c) for c in table.columns]
+    return {"name": name, "columns": columns, "rows": rows, "n": len(table)}
 
 
 def _cell(value: Any, digits: int) -> str:

@@ -13,7 +13,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -45,12 +45,18 @@ class Shown:
     """A figure of a result: its name (that of its files), its caption, and what it says.
 
     `on_page` False: a report draws the same as one of its views, so only the files have it.
+    `line`: small print in the drawing (model, text, n, seed).
     """
 
     name: str
     caption: str
     mark: Mark
     on_page: bool = True
+    line: str = ""
+
+    def called(self, name: str) -> Shown:
+        """Returns the same figure under another name."""
+        return replace(self, name=name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +93,7 @@ class Result:
     each of its tuples of names runs; in `QUANTA` how finely large arrays are kept in a page. It
     gives `to_frame`, and as it likes `figures`, `summary`, `finding` and `checks`. `SECTION` is the
     id of its section in a report, `HEADING` that section's heading. `TABLE_IN_PAGE` False: its
-    table is too long to be shown there.
+    table is too long to be shown there. `VIEWS`: the page's instruments that make use of it.
 
     Example:
         >>> from dataclasses import dataclass
@@ -113,6 +119,7 @@ class Result:
     SECTION: ClassVar[str] = ""
     HEADING: ClassVar[str] = ""
     TABLE_IN_PAGE: ClassVar[bool] = True
+    VIEWS: ClassVar[tuple[str, ...]] = ()
     provenance: Provenance
 
     def __init_subclass__(cls) -> None:
@@ -152,6 +159,10 @@ class Result:
     def figures(self) -> list[Shown]:
         """Returns what is drawn of it: names, captions, and marks with the numbers."""
         return []
+
+    def shown(self) -> list[Shown]:
+        """Returns its figures with the line that says where they came from."""
+        return [replace(one, line=one.line or self.provenance.line()) for one in self.figures()]
 
     def picture(self, what: str = "") -> Shown:
         """Returns one of its figures: by default the first, else the one of that name.
