@@ -496,8 +496,11 @@ def test_after_the_last_token_the_models_own_choice_is_explained(model):
 def test_targets_and_foils_are_read_alike_in_every_form(model):
     _, cache = model.run_with_cache(["abc", "bca"])
     ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
-    forms = (["bcd", "efg"], [["b", "c", "d"], ["e", "f", "g"]], ids, ids.numpy(), ids.tolist(),
-             ids.int(), np.array([["b", "c", "d"], ["e", "f", "g"]]), [["b", 2, "d"], "efg"])  # fmt: skip
+    characters = [["b", "c", "d"], ["e", "f", "g"]]
+    forms = (
+        ["bcd", "efg"], characters, np.array(characters), [["b", 2, "d"], "efg"],
+        ids, ids.int(), ids.numpy(), ids.tolist(),
+    )  # fmt: skip
     for form in forms:
         given = logit_attribution(model, cache, targets=form, metric="foil", foils="a")
         np.testing.assert_array_equal(given.targets, ids)
@@ -588,7 +591,7 @@ def test_one_row_can_be_drawn_over_the_passage(model, cache):
     np.testing.assert_array_equal(mark.series[0].values, parts.row("L1.H2")[0])
     assert [text for _, text in mark.ticks] == [VOCABULARY[t] for t in parts.targets[0]]
     assert parts.picture().name == "contributions-by-head"
-    with pytest.raises(ConfigError, match="has no figure 'L1.H9'"):
+    with pytest.raises(ConfigError, match=r"has no figure 'L1\.H9'"):
         parts.picture("L1.H9")
 
 
