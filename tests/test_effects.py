@@ -569,7 +569,7 @@ def test_effects_of_very_different_sizes_have_a_symmetric_logarithmic_axis(shown
 
 def test_without_blocks_there_is_no_figure_by_layer():
     model = random_model(torch.float64, n_layers=0)
-    found = component_effects(model, random_tokens(model, 3), ablate="zero")
+    found = component_effects(model, random_tokens(model, 3), ablate="mean")
     assert len(found.figures()) == 1
 
 

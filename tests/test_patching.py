@@ -190,7 +190,7 @@ def test_before_the_prompts_differ_nothing_changes(site):
     given = activation_patching(model, "abcdef", "abcgef", site, metric="centered", target="a")
     clean, corrupted = model.to_tokens("abcdef"), model.to_tokens("abcgef")
     close(given.values, one_at_a_time(model, corrupted, clean, site))
-    if site != "head":
+    if site not in BY_HEAD:
         before = given.values[given.places < 3]
         np.testing.assert_array_equal(before, np.tile(given.corrupted, (len(before), 1)))
         assert np.abs(given.values[given.places >= 3] - given.corrupted).max() > 1e-3
