@@ -44,7 +44,6 @@ from interp.stream.components import CONSTANTS, Component, component, components
 from interp.stream.metric import (
     Metric,
     MetricFunction,
-    TokensGiven,
     check_choice,
     targets_and_foils,
 )
@@ -57,6 +56,7 @@ from interp.stream.resume import (
     run_batch,
     run_changed,
 )
+from interp.stream.token_ids import TokensGiven
 
 FEWEST_DRAWS = 8
 Progress = Callable[[int, int], None]
@@ -129,10 +129,7 @@ def component_effects(
     check_choice("ablate", ablate, get_args(Ablation))
     check_choice("by", by, ("block", "head"))
     check_can_resume(model)
-    if ablate == "resample" and draws < FEWEST_DRAWS:
-        raise ConfigError(
-            f"draws = {draws} is too few for resampling; give at least {FEWEST_DRAWS}"
-        )
+    draws = _checked_draws(ablate, draws)
     ids = model.to_tokens(tokens)
     replacements = Replacements(model, ids, ablate, reference, draws=draws, seed=seed)
     _warn_of_overlap(replacements, len(ids))
@@ -141,31 +138,43 @@ def component_effects(
     at = _positions(positions, asked.shape[1])
     collected: list[np.ndarray] = []
     for run in runs(model, ids):
-        if not collected:
-            depths = {c.depth for c in parts if c.layer < len(model.blocks)}
-            rerun_error = check_reruns(model, run.cache, depths)
         theirs = None if compared is None else compared[run.rows]
         value_of = Metric(metric, asked[run.rows], theirs, run.logits[:, : asked.shape[1]])
+        if not collected:
+            rerun_error = check_reruns(model, run.cache, _depths(model, parts))
         effects = _effects(model, run, value_of, parts, replacements)
         collected.append(to_numpy(effects[..., at].mean(-1)))  # [kind component sequence]
         if progress is not None:
             progress(run.rows.stop, len(ids))
-    direct, direct_renormalised, total = np.concatenate(collected, axis=-1)
+    kinds = ("direct", "direct_renormalised", "total")
     return ComponentEffects(
-        direct=direct,
-        direct_renormalised=direct_renormalised,
-        total=total,
+        **dict(zip(kinds, np.concatenate(collected, axis=-1), strict=True)),
         layers=np.array([c.layer for c in parts]),
         positions=at,
         components=tuple(map(str, parts)),
         ablate=ablate,
         metric=value_of.name,
         reference=replacements.description,
-        draws=draws if ablate == "resample" else 0,
+        draws=draws,
         overlap=replacements.overlap,
         rerun_error=rerun_error,
         provenance=Provenance.of(model, ids, seed=seed),
     )
+
+
+def _checked_draws(ablate: Ablation, draws: int) -> int:
+    """The draws of "resample"; 0 of anything else."""
+    if ablate != "resample":
+        return 0
+    if draws < FEWEST_DRAWS:
+        raise ConfigError(
+            f"draws = {draws} is too few for resampling; give at least {FEWEST_DRAWS}"
+        )
+    return draws
+
+
+def _depths(model: HookedGPT, parts: list[Component]) -> set[tuple[int, int]]:
+    return {c.depth for c in parts if c.layer < len(model.blocks)}
 
 
 def _warn_of_overlap(replacements: Replacements, n: int) -> None:

@@ -32,8 +32,9 @@ from interp.gpt.model import HookedGPT, Input
 from interp.results.provenance import Provenance
 from interp.results.result import to_numpy
 from interp.stream.components import component, components
-from interp.stream.metric import MetricFunction, TokensGiven, check_choice
+from interp.stream.metric import MetricFunction, check_choice
 from interp.stream.receivers import receiver
+from interp.stream.token_ids import TokensGiven
 
 Site = Literal["resid_pre", "resid_mid", "attn_out", "mlp_out", "head", "q", "k", "v", "z",
                "pattern", "head_position"]  # fmt: skip

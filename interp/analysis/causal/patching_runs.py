@@ -25,10 +25,8 @@ from interp.stream.interventions import intervene
 from interp.stream.metric import (
     Metric,
     MetricFunction,
-    TokensGiven,
     check_choice,
     make_metric,
-    token_per_sequence,
 )
 from interp.stream.resume import (
     check_not_random,
@@ -37,6 +35,7 @@ from interp.stream.resume import (
     run_with_input,
     stream_at,
 )
+from interp.stream.token_ids import TokensGiven, token_per_sequence
 
 Direction = Literal["denoise", "noise"]
 BY_HEAD = ("head", "q", "k", "v", "z", "pattern")

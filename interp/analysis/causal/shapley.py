@@ -35,8 +35,9 @@ from interp.gpt.model import HookedGPT, Input
 from interp.results.provenance import Provenance
 from interp.results.result import to_numpy
 from interp.stream.components import Component, component, components
-from interp.stream.metric import MetricFunction, TokensGiven, make_metric, tokens_of
+from interp.stream.metric import MetricFunction, make_metric, tokens_of
 from interp.stream.references import ReferenceSet
+from interp.stream.token_ids import TokensGiven
 from interp.stream.tolerance import TOLERANCE, check_complete, check_dtype
 
 EXACT_PLAYERS = 14
@@ -105,13 +106,11 @@ def shapley_values(
         if rerun
         else final_game(model, cache, parts, value_of, reference)
     )
-    shape = tuple(value_of.targets.shape)
+    n, shape = len(parts), tuple(value_of.targets.shape)
     if permutations:
-        values, error, base = _by_permutations(
-            play, len(parts), permutations, seed, shape, progress
-        )
+        values, error, base = _by_permutations(play, n, permutations, seed, shape, progress)
     else:
-        values, base = _exactly(play, len(parts), shape, progress)
+        values, base = _exactly(play, n, shape, progress)
         error = torch.zeros_like(values)
     total = value_of(value_of.logits)
     missed = (values.sum(0) - (total - base)).abs()

@@ -36,12 +36,12 @@ from interp.results.result import to_numpy
 from interp.stream.metric import (
     LinearMetric,
     Metric,
-    TokensGiven,
     check_choice,
     make_metric,
     tokens_of,
 )
 from interp.stream.reading import By, read_stream
+from interp.stream.token_ids import TokensGiven
 from interp.stream.tolerance import check_dtype
 
 
@@ -64,7 +64,7 @@ def logit_attribution(
         by: "block"; "head" tells the heads of each attention apart, "source" also the key position
             that each head took it from (`L0.H3.S5`), "neuron" the neurons of each MLP (`L0.N17`).
         metric: see the module.
-        targets: the characters or ids to explain (see `interp.stream.metric.token_ids`); by default
+        targets: the characters or ids to explain (see `interp.stream.token_ids`); by default
             the token at `pos + 1`, and at the last position the one that the model finds likeliest.
         foils: what metric="foil" compares with; likewise.
 

@@ -22,7 +22,8 @@ from interp.deprecated import renamed
 from interp.errors import ConfigError, TokenError
 from interp.gpt.folder import AnyModel
 from interp.lesson.ladder import OneHead, Positions
-from interp.stream.metric import LinearMetric, TokensGiven, check_choice, make_metric
+from interp.stream.metric import LinearMetric, check_choice, make_metric
+from interp.stream.token_ids import TokensGiven
 from interp.stream.tolerance import check_dtype
 
 
