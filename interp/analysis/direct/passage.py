@@ -39,5 +39,6 @@ def over_the_passage(
         y_label=label,
         ticks=tuple(zip(at.tolist(), characters, strict=True)),
         zero=True,
+        legend=False,
         title=name,
     )

@@ -62,10 +62,13 @@ class LogitAttribution(Attribution):
 
     @property
     def _columns(self) -> tuple[np.ndarray, str]:
-        label = "token predicted at each position"
-        if not self.target_is_next[0, -1]:
-            label += " (the last does not stand in the passage)"
-        return self.targets, label
+        return self.targets, "token predicted at each position"
+
+    def _caption(self) -> str:
+        if self.target_is_next[0].all():
+            return super()._caption()
+        where = "the last column's" if self.target_is_next[0, :-1].all() else "some columns'"
+        return f"{super()._caption()} Explained is the next token; {where} is not in the passage."
 
     @property
     def _position(self) -> int:
