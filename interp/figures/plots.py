@@ -120,12 +120,20 @@ def draw_lines(axes: Axes, mark: Lines, width: float, height: float) -> Handles:
     low, high = (end if np.isfinite(end) else None for end in (mark.y_low, mark.y_high))
     axes.set_ylim(low, high)
     if mark.ticks:
-        set_ticks(axes.xaxis, [(at, short(text)) for at, text in mark.ticks], NAMES)
-    axes.tick_params(labelsize=NAMES)
+        size = 6.0 if are_characters(mark.ticks) else NAMES
+        set_ticks(axes.xaxis, [(at, short(text)) for at, text in mark.ticks], size)
+    else:
+        axes.tick_params(axis="x", labelsize=NAMES)
+    axes.tick_params(axis="y", labelsize=NAMES)
     axes.grid(axis="y", alpha=0.25)
     axes.set_xlabel(wrapped(mark.x_label, 9, width), **PLAIN)
     axes.set_ylabel(wrapped(mark.y_label, 9, height), **PLAIN)
     return {name: handle for name, handle in handles.items() if name} if mark.legend else {}
+
+
+def are_characters(ticks: Sequence[tuple[float, str]]) -> bool:
+    """Returns whether most texts are so narrow that they are characters of a passage."""
+    return bool(ticks) and float(np.median([width_of(short(t), NAMES) for _, t in ticks])) < 0.12
 
 
 def _draw_series(axes: Axes, one: Series, x: np.ndarray, bars: bool) -> Line2D:
