@@ -140,3 +140,14 @@ def repeated_sequences(
         segments = rng.random((count, symbols)).argsort(1)[:, :greatest]
     at = np.arange(length)[None] % period[:, None]
     return torch.from_numpy(np.take_along_axis(segments, at, axis=1)), torch.from_numpy(period)
+
+
+def repeats_for(n_ctx: int, d_vocab: int) -> tuple[int, int] | None:
+    """Returns the least and the greatest period of tokens that repeat within a context.
+
+    The greatest is half of the context, or the vocabulary where that is smaller (no token occurs
+    twice in a segment); the least is a quarter of the greatest, and at least 2. None: the context
+    or the vocabulary is too small for anything to repeat.
+    """
+    greatest = min(n_ctx // 2, d_vocab)
+    return (max(2, greatest // 4), greatest) if greatest >= 2 else None
