@@ -91,9 +91,9 @@ def paths() -> HeatMap:
     values = np.random.default_rng(0).normal(size=(3, 5))
     values[0, 1] = np.nan
     return HeatMap(
-        values=values, rows=("L0.H1", "L0.H2", "L1.H0"), low=-2, high=2, row_label="head taken away",
+        values=values, rows=("L0.H1", "L0.H2", "L1.H0"), row_label="head taken away",
         columns=("L1.H0.q", "L1.H0.k", "L2.H1.v", "L3.mlp", "logits"), column_label="reader",
-        label="loss that the path carries (nats per token)",
+        label="loss that the path carries (nats per token)", low=-2, high=2,
         numbers=tuple(tuple("" if np.isnan(x) else f"{x:.2g}" for x in row) for row in values),
     )  # fmt: skip
 
@@ -122,12 +122,12 @@ def effects() -> Dots:
 
 
 def labels() -> Dots:
-    both = (
-        _series("matching behaviour", "blue", "o", 0, 12),
-        _series("control", "amber", "s", 1, 12),
-    )
-    return Dots(names=tuple(f"L{i // 4}.H{i % 4}  induction" for i in range(12)), series=both,
-                label="loss without the head, less with it (nats per token)", strong=(0, 3))  # fmt: skip
+    matching = _series("matching behaviour", "blue", "o", 0, 12)
+    return Dots(
+        names=tuple(f"L{i // 4}.H{i % 4}  induction" for i in range(12)), strong=(0, 3),
+        series=(matching, _series("control", "amber", "s", 1, 12)),
+        label="loss without the head, less with it (nats per token)",
+    )  # fmt: skip
 
 
 def _points(layer: int) -> Points:
@@ -236,10 +236,12 @@ def history() -> Lines:
 
 def over_the_passage() -> Lines:
     values = np.random.default_rng(0).normal(size=127)
-    ticks = tuple(enumerate(TEXT[:127]))
-    return Lines(x=np.arange(127), series=(Series(name="L1.H2", values=values, marker="o"),),
-                 x_label="token predicted at each position", y_label="contribution (logits)",
-                 ticks=tuple((float(at), text) for at, text in ticks), zero=True, title="L1.H2")  # fmt: skip
+    return Lines(
+        x=np.arange(127), series=(Series(name="L1.H2", values=values, marker="o"),),
+        x_label="token predicted at each position", y_label="contribution (logits)",
+        ticks=tuple((float(at), text) for at, text in enumerate(TEXT[:127])), zero=True,
+        title="L1.H2",
+    )  # fmt: skip
 
 
 GALLERY: dict[str, Callable[[], Mark]] = {
