@@ -11,8 +11,10 @@ import pandas as pd
 import torch
 
 from interp.analysis.causal.effects import ComponentEffects, component_effects
-from interp.analysis.heads.labels import HeadLabels, label_heads
-from interp.analysis.heads.scores import HeadScores, head_scores
+from interp.analysis.heads.label_results import HeadLabels
+from interp.analysis.heads.labels import label_heads
+from interp.analysis.heads.score_results import HeadScores
+from interp.analysis.heads.scores import head_scores
 from interp.data.corpus import cut, load_corpus
 from interp.errors import ConfigError
 from interp.figures.marks import Dots, Series
