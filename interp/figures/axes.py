@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from interp.figures.marks import Scale
@@ -83,10 +84,12 @@ def thin(axes: Axes, letter: Letter) -> None:
     axis = _axis(axes, letter)
     side = 0 if letter == "x" else 1
     low, high = sorted(axis.get_view_interval())
-    labels = {
+    labels: dict[float, Text] = {
         float(tick.get_loc()): tick.label1
         for tick in axis.get_major_ticks()
-        if tick.label1.get_text() and tick.label1.get_visible() and low <= tick.get_loc() <= high
+        if tick.label1.get_text()
+        and tick.label1.get_visible()
+        and low <= float(tick.get_loc()) <= high
     }
     places = sorted(labels, key=lambda at: (at != 0, -abs(at)))
     if 0.0 not in labels:
@@ -97,11 +100,11 @@ def thin(axes: Axes, letter: Letter) -> None:
         size = labels[at].get_window_extent().size[side]
         start, end = middle - size / 2, middle + size / 2
         if all(end + GAP <= first or start >= last + GAP for _, first, last in kept):
-            kept.append((at, start, end))
+            kept.append((at, float(start), float(end)))
     if len(kept) < len(labels):
         stay = sorted(at for at, _, _ in kept)
         texts = [(at, labels[at].get_text()) for at in stay]
-        set_ticks(axis, texts, labels[stay[0]].get_fontsize())
+        set_ticks(axis, texts, float(labels[stay[0]].get_fontsize()))
         axis.set_ticks(sorted(set(labels) - set(stay)), minor=True)
         axis.set_minor_formatter(NullFormatter())
 

@@ -66,11 +66,16 @@ def draw(mark: Mark, line: str = "") -> Figure:
         figure.set_label(drawable(line))
         panels = _panels(figure, len(marks), n_columns, share)
         drawn = [_draw(*each) for each in zip(panels, marks, rooms, strict=True)]
+        below = write_line(figure, line)
+        label = None
         if isinstance(mark, Panels):
-            label_panels(figure, mark, drawn, n_columns)
+            label = label_panels(figure, mark, drawn, n_columns)
         else:
             explain(drawn[0])
-        _lay_out(figure, drawn, write_line(figure, line))
+        _lay_out(figure, drawn)
+        if label is not None:  # the layout has put it at the very bottom, upon the line
+            x, y = label.get_position()
+            label.set_position((x, y + below))
         for one in drawn:  # axes that share their ticks share what is taken from them
             _settle(one, "xy" if not share else "x" * (one is drawn[-1]) + "y" * (one is drawn[0]))
     return figure
@@ -103,17 +108,13 @@ def _panels(figure: Figure, n: int, n_columns: int, share: bool) -> list[Axes]:
     return panels[:n]
 
 
-def _lay_out(figure: Figure, drawn: Sequence[Drawn], below: float) -> None:
-    """Lays out for good; `below`: which part of the height the line at the bottom takes."""
+def _lay_out(figure: Figure, drawn: Sequence[Drawn]) -> None:
+    """Lays out for good."""
     engine = figure.get_layout_engine()
     if engine is not None and any(_keeps_its_shape(one.mark) for one in drawn):
         engine.execute(figure)  # what stands about a square is laid out again about the smaller one
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    label = figure._supxlabel  # type: ignore[attr-defined]  # it has no public name
-    if label is not None:  # the layout puts it at the very bottom
-        x, y = label.get_position()
-        label.set_position((x, y + below))
 
 
 # ---- sizes, in inches ------------------------------------------------------------------------
