@@ -166,12 +166,16 @@ def _caused(effects: dict[str, Split], seed: int) -> Caused:
 
 def _effects(behaviour: str, match: np.ndarray, control: np.ndarray, *, seed: int) -> Caused:
     """Effect, control and the low end of effect − 2 · control, with intervals over sequences."""
-    ends = []
-    for values in (match, control, match - TIMES * control):
+
+    def interval(values: np.ndarray) -> tuple[float, float, float]:
         finite = values[np.isfinite(values)]
-        found = intervals.mean_interval(finite, seed=seed) if len(finite) else (np.nan,) * 3
-        ends.append(tuple(float(x) for x in found))
-    return Caused(behaviour, *ends[0], *ends[1], specific_low=ends[2][1])
+        if not len(finite):
+            return np.nan, np.nan, np.nan
+        mean, low, high = intervals.mean_interval(finite, seed=seed)
+        return float(mean), float(low), float(high)
+
+    _, specific_low, _ = interval(match - TIMES * control)
+    return Caused(behaviour, *interval(match), *interval(control), specific_low)
 
 
 def _columns(rows: Sequence[Row], nats: float) -> dict[str, Any]:
