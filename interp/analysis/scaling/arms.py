@@ -40,9 +40,10 @@ from interp.lesson.reference import ReferenceGPT, from_reference
 from interp.results import intervals
 from interp.results.result import to_numpy
 from interp.stream.metric import check_choice
-from interp.training.history import learning_rate_at, log_spaced_steps
-from interp.training.loop import cross_entropy, make_optimizer, update
+from interp.training.losses import cross_entropy
+from interp.training.optimiser import make_optimizer, update
 from interp.training.recipe import AnyText, Recipe
+from interp.training.schedule import learning_rate_at, log_spaced_steps
 
 ARMS = ("sqrt", "unscaled", "inverse", "learned", "qk-norm", "matched")
 PROBES = 8  # validation windows on which heads are measured
