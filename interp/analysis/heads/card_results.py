@@ -18,18 +18,19 @@ EVIDENCE = ("score", "null", "effect", "effect_low", "effect_high", "control", "
 class HeadCard(Result):
     """Everything that is known of one head. `str()` gives it as text.
 
-    `labels` are the confirmed ones; `label_names` and `evidence` [label, number] (`EVIDENCE`) all
-    that were tried. `score`, `score_low`, `score_high`, `score_null` [score] are those furthest
-    from uniform attention. An example is a query and the key that it gives most weight
-    (`example_weight`), `example_back` positions back, with its character (`example_key`) and the
-    text up to the query (`example_text`); `example_sequence` and `example_pos` say where. A write
-    is what attending to a token (`write_token`) adds to the logits: the tokens that it raises most
-    (`write_raised_ids` [write, rank]), by how much (`write_raised_by`, logits over the mean, before
-    LayerNorm's scales), and both in words (`write_raised`).
+    `labels` are the confirmed ones; `tried` all that were tried, with what was found of each in
+    `tried_numbers` [label, number] (`EVIDENCE`). `score`, `score_low`, `score_high`, `score_null`
+    [score] are those furthest from uniform attention. An example is a query and the key that it
+    gives most weight (`example_weight`), `example_back` positions back, with its character
+    (`example_key`) and the text up to the query (`example_text`); `example_sequence` and
+    `example_pos` say where. A write is what attending to a token (`write_token`) adds to the
+    logits: the tokens that it raises most (`write_raised_ids` [write, rank]), by how much
+    (`write_raised_by`, logits over the mean, before LayerNorm's scales), and both in words
+    (`write_raised`).
     """
 
     AXES: ClassVar = {
-        "evidence": ("label", "number"),
+        "tried_numbers": ("label", "number"),
         **dict.fromkeys(("score", "score_low", "score_high", "score_null"), ("score",)),
         **dict.fromkeys(
             ("example_weight", "example_back", "example_sequence", "example_pos"), ("example",)
@@ -38,7 +39,7 @@ class HeadCard(Result):
         **dict.fromkeys(("write_raised_ids", "write_raised_by"), ("write", "rank")),
     }
     NAMES: ClassVar = {
-        "label_names": "label", "score_names": "score", "example_key": "example",
+        "tried": "label", "score_names": "score", "example_key": "example",
         "example_text": "example", "write_token": "write", "write_raised": "write",
     }  # fmt: skip
     SECTION: ClassVar = "heads"
@@ -47,8 +48,8 @@ class HeadCard(Result):
     VIEWS: ClassVar = ("atlas",)
     head: str
     labels: tuple[str, ...]
-    label_names: tuple[str, ...]
-    evidence: np.ndarray
+    tried: tuple[str, ...]
+    tried_numbers: np.ndarray
     score_names: tuple[str, ...]
     score: np.ndarray
     score_low: np.ndarray
@@ -83,11 +84,11 @@ class HeadCard(Result):
         )  # fmt: skip
 
     @kept
-    def evidence_frame(self) -> pd.DataFrame:
+    def evidence(self) -> pd.DataFrame:
         """Returns label, score, null, effect, effect_low, effect_high, control, confirmed."""
-        table = pd.DataFrame(self.evidence, columns=list(EVIDENCE))
+        table = pd.DataFrame(self.tried_numbers, columns=list(EVIDENCE))
         table["confirmed"] = table["confirmed"].astype(bool)
-        table.insert(0, "label", self.label_names)
+        table.insert(0, "label", self.tried)
         return table
 
     def figures(self) -> list[Shown]:
@@ -104,7 +105,7 @@ class HeadCard(Result):
         return "\n".join(
             [
                 f"{self.head}: {', '.join(self.labels) or 'no confirmed label'}",
-                *map(_evidence_line, self.evidence_frame().to_dict("records")),
+                *map(_evidence_line, self.evidence().to_dict("records")),
                 "  scores furthest from their nulls:",
                 *map(_score_line, self.to_frame().to_dict("records")),
                 "  attends most, in context (key ← query):",

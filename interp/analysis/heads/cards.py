@@ -76,12 +76,12 @@ def _furthest(scores: HeadScores, layer: int, head: int) -> dict[str, Any]:
 def _evidence(labels: HeadLabels | None, layer: int, head: int) -> dict[str, Any]:
     """The labels, and what became of those that were tried."""
     if labels is None:
-        return {"labels": (), "label_names": (), "evidence": np.zeros((0, len(EVIDENCE)))}
+        return {"labels": (), "tried": (), "tried_numbers": np.zeros((0, len(EVIDENCE)))}
     table = labels.to_frame().query("layer == @layer and `head` == @head")
     return {
         "labels": tuple(labels.of(layer, head)),
-        "label_names": tuple(table["label"]),
-        "evidence": table[list(EVIDENCE)].to_numpy(dtype=np.float64),
+        "tried": tuple(table["label"]),
+        "tried_numbers": table[list(EVIDENCE)].to_numpy(dtype=np.float64),
     }
 
 

@@ -33,11 +33,12 @@ from interp.analysis.heads.behaviours import Behaviours, Split
 from interp.analysis.heads.label_results import HeadLabels
 from interp.analysis.heads.score_results import HeadScores
 from interp.analysis.heads.seen import Seen, SeenAgain, seen, seen_again
-from interp.errors import CacheError, ConfigError, HookError, TokenError
+from interp.errors import CacheError, ConfigError, TokenError
 from interp.gpt.folder import model_hash
 from interp.gpt.model import HookedGPT
 from interp.results import intervals
 from interp.results.provenance import Provenance
+from interp.stream.resume import check_can_resume
 
 LEVEL = 0.05
 LEAST = 0.2
@@ -128,8 +129,7 @@ def _check(model: HookedGPT, scores: HeadScores, level: float, least: float, nat
             f"level = {level} must be between 0 and 1, least = {least} from 0 to below 1, nats = "
             f"{nats} not negative"
         )
-    if model.is_edited:
-        raise HookError("remove the model's hooks first: effects would pass them twice")
+    check_can_resume(model)
     n = scores.values.shape[-1]
     if n < FEWEST:
         raise TokenError(
@@ -166,12 +166,16 @@ def _caused(effects: dict[str, Split], seed: int) -> Caused:
 
 def _effects(behaviour: str, match: np.ndarray, control: np.ndarray, *, seed: int) -> Caused:
     """Effect, control and the low end of effect − 2 · control, with intervals over sequences."""
-    ends = []
-    for values in (match, control, match - TIMES * control):
+
+    def interval(values: np.ndarray) -> tuple[float, float, float]:
         finite = values[np.isfinite(values)]
-        found = intervals.mean_interval(finite, seed=seed) if len(finite) else (np.nan,) * 3
-        ends.append(tuple(float(x) for x in found))
-    return Caused(behaviour, *ends[0], *ends[1], specific_low=ends[2][1])
+        if not len(finite):
+            return np.nan, np.nan, np.nan
+        mean, low, high = intervals.mean_interval(finite, seed=seed)
+        return float(mean), float(low), float(high)
+
+    _, specific_low, _ = interval(match - TIMES * control)
+    return Caused(behaviour, *interval(match), *interval(control), specific_low)
 
 
 def _columns(rows: Sequence[Row], nats: float) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class HeadScores(Result):
     @property
     def untrained_models(self) -> int:
         """How many models that null is of."""
-        return self.untrained.shape[-1] // self.values.shape[2]
+        return int(self.untrained.shape[-1] // self.values.shape[2])
 
     def of(self, score: str) -> Float[np.ndarray, "layer head"]:
         """Returns a score's mean over sequences.
