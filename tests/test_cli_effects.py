@@ -232,9 +232,7 @@ def test_patch_json_and_table_are_the_librarys(shell: Shell, site: Any, directio
 @pytest.mark.parametrize("into", ["L1.H2.q", "L1.k", "L1.mlp", "logits"])
 def test_patch_into_a_reader_is_the_librarys(shell: Shell, into: str) -> None:
     result, table = both(shell, *PATCH, *ASKED, "--into", into)
-    expected = interp.path_patching(
-        model_m(), CLEAN, CORRUPTED, into, target="c", foil="e"
-    )
+    expected = interp.path_patching(model_m(), CLEAN, CORRUPTED, into, target="c", foil="e")
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
 
@@ -442,9 +440,7 @@ def test_the_same_command_says_the_same(shell: Shell, command: tuple[object, ...
 def test_scaling_json_and_table_are_the_librarys(shell: Shell) -> None:
     args = ("scaling", "m", "--text", "play.txt", "--sequences", N, "--multipliers", "0,1,2.5")
     result, table = both(shell, *args, "--each", "--seed", 4)
-    expected = interp.attention_scaling(
-        model_m(), sequences(), (0.0, 1.0, 2.5), each=True, seed=4
-    )
+    expected = interp.attention_scaling(model_m(), sequences(), (0.0, 1.0, 2.5), each=True, seed=4)
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
 
