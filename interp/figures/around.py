@@ -80,7 +80,8 @@ def label_panels(figure: Figure, mark: Panels, drawn: list[Drawn], n_columns: in
         add_colour_bar(drawn[0].image, maps[0], everywhere, whole)
     handles: Handles = {}
     for one in drawn:
-        handles = {**one.handles, **handles}
+        handles = handles | {name: handle for name, handle in one.handles.items()
+                             if name not in handles}  # fmt: skip
     title = wrapped(mark.title, TITLE, figure.get_figwidth() - 0.4)
     if one_legend and handles:
         columns = _legend_columns(handles, figure.get_figwidth() - 0.4)

@@ -15,7 +15,7 @@ from interp.figures.marks import Scale
 from interp.figures.style import PLAIN
 
 Letter = Literal["x", "y"]
-GAP = 3.0  # pixels of a screen between two numbers on an axis
+GAP = 2.5  # points between two numbers on an axis
 
 
 def set_scale(axes: Axes, letter: Letter, scale: Scale, linear_within: float = 0.0) -> None:
@@ -95,11 +95,13 @@ def thin(axes: Axes, letter: Letter) -> None:
     if 0.0 not in labels:
         places = [*sorted(labels)[:1], *sorted(labels, reverse=True)]
     kept: list[tuple[float, float, float]] = []
+    pixels = axes.figure.dpi / 72
     for at in dict.fromkeys(places):
         middle = axes.transData.transform((at, at))[side]
         size = labels[at].get_window_extent().size[side]
         start, end = middle - size / 2, middle + size / 2
-        if all(end + GAP <= first or start >= last + GAP for _, first, last in kept):
+        gap = min(GAP * pixels, 0.3 * float(size))
+        if all(end + gap <= first or start >= last + gap for _, first, last in kept):
             kept.append((at, float(start), float(end)))
     if len(kept) < len(labels):
         stay = sorted(at for at, _, _ in kept)

@@ -22,6 +22,7 @@ from interp.figures.marks import Bars, Dots, HeatMap, Lines, Mark, Panels, Point
 from interp.figures.naming import name_largest, spread
 from interp.figures.plots import (
     NAMES,
+    are_characters,
     draw_bars,
     draw_dots,
     draw_lines,
@@ -136,6 +137,8 @@ def _room(mark: Mark, beside: int) -> Room:
             tags = [width_of(short(one.tag), NAMES) for one in mark.series]
             left = 0.55 + max(tags, default=0.0)
             width, height = {1: (4.6, 2.5), 2: (3.4, 2.1)}.get(beside, (2.0, 2.1))
+            if beside == 1 and are_characters(mark.ticks):
+                width = min(max(width, 0.1 * len(mark.ticks)), heatmap.WIDEST)
             return Room(width, height, left, 0.45)
     raise ConfigError(f"a {type(mark).__name__} cannot be drawn; use one of interp's marks")
 

@@ -21,6 +21,7 @@ from interp.figures.style import PLAIN, colormap, drawable, short, width_of, wra
 NAMES = 7.0  # points, where there is room
 SMALLEST = 4.5  # smaller names are not drawn
 NUMBERS = 6.5
+LEAST_NUMBER = 3.0  # smaller ones cannot be read
 CHARACTER = 0.088  # inches: a column named by a character
 SQUARE = 5.2  # inches: the largest square map
 PANEL = 1.9  # the same among others
@@ -126,6 +127,8 @@ def write_numbers(axes: Axes, mark: HeatMap, image: AxesImage) -> None:
     across, up = np.array(axes.bbox.size) / axes.figure.dpi / np.array(mark.values.shape[::-1])
     widest = max(width_of(drawable(text), 1.0) for row in mark.numbers for text in row)
     size = min(NUMBERS, 0.94 * across / widest if widest else NUMBERS, 72 * up * 0.75)
+    if size < LEAST_NUMBER:
+        return
     colours = image.to_rgba(np.ma.masked_invalid(mark.values))
     for row, column in np.ndindex(mark.values.shape):
         if text := mark.numbers[row][column]:
@@ -194,9 +197,9 @@ def _name_columns(axes: Axes, mark: HeatMap, room: Room) -> None:
     turned = [width_of(name, size) > cell for name in names]
     if np.mean(turned or [False]) > 0.5:
         turned = [True] * len(names)
-    for i, (label, turn) in enumerate(zip(axes.get_xticklabels(), turned, strict=True)):
-        label.set_rotation(90 if turn else 0)
-        label.set_fontweight("bold" if i in mark.strong_columns else "normal")
+    for i, (tick, turn) in enumerate(zip(axes.xaxis.get_major_ticks(), turned, strict=True)):
+        tick.label1.set_rotation(90 if turn else 0)
+        tick.label1.set_fontweight("bold" if i in mark.strong_columns else "normal")
 
 
 def _number(

@@ -62,9 +62,9 @@ def draw_dots(axes: Axes, mark: Dots, width: float) -> Handles:
     axes.grid(axis="x", alpha=0.25)
     _name_rows(axes, mark.names)
     if mark.strong is not None:
-        for i, name in enumerate(axes.get_yticklabels()):
-            name.set_fontweight("bold" if i in mark.strong else "normal")
-            name.set_color(BLACK if i in mark.strong else GREY)
+        for i, tick in enumerate(axes.yaxis.get_major_ticks()):
+            tick.label1.set_fontweight("bold" if i in mark.strong else "normal")
+            tick.label1.set_color(BLACK if i in mark.strong else GREY)
     if not mark.names and mark.empty:
         text = wrapped(mark.empty, 9, width)
         axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color=GREY,
@@ -117,15 +117,26 @@ def draw_lines(axes: Axes, mark: Lines, width: float, height: float) -> Handles:
         axes.axhline(0, color=BLACK, linewidth=0.6)
     set_scale(axes, "x", mark.x_scale)
     set_scale(axes, "y", mark.y_scale)
-    low, high = (end if np.isfinite(end) else None for end in (mark.y_low, mark.y_high))
-    axes.set_ylim(low, high)
+    least = 0.0 if axes.get_yscale() == "log" else -np.inf
+    if least < mark.y_low < np.inf:
+        axes.set_ylim(bottom=mark.y_low)
+    if least < mark.y_high < np.inf:
+        axes.set_ylim(top=mark.y_high)
     if mark.ticks:
-        set_ticks(axes.xaxis, [(at, short(text)) for at, text in mark.ticks], NAMES)
-    axes.tick_params(labelsize=NAMES)
+        size = 6.0 if are_characters(mark.ticks) else NAMES
+        set_ticks(axes.xaxis, [(at, short(text)) for at, text in mark.ticks], size)
+    else:
+        axes.tick_params(axis="x", labelsize=NAMES)
+    axes.tick_params(axis="y", labelsize=NAMES)
     axes.grid(axis="y", alpha=0.25)
     axes.set_xlabel(wrapped(mark.x_label, 9, width), **PLAIN)
     axes.set_ylabel(wrapped(mark.y_label, 9, height), **PLAIN)
     return {name: handle for name, handle in handles.items() if name} if mark.legend else {}
+
+
+def are_characters(ticks: Sequence[tuple[float, str]]) -> bool:
+    """Returns whether most texts are so narrow that they are characters of a passage."""
+    return bool(ticks) and float(np.median([width_of(short(t), NAMES) for _, t in ticks])) < 0.12
 
 
 def _draw_series(axes: Axes, one: Series, x: np.ndarray, bars: bool) -> Line2D:
