@@ -72,19 +72,36 @@ from .analysis.heads.scores import (
     HeadScores as HeadScores,
     head_scores as head_scores,
 )
-from .analysis.scaling.arms import (
-    initial_attention as initial_attention,
+from .analysis.scaling.identity import (
+    scale_identity as scale_identity,
 )
 from .analysis.scaling.rescaled import (
-    AttentionScaling as AttentionScaling,
     attention_scaling as attention_scaling,
-    gradient_statistics as gradient_statistics,
-    scale_identity as scale_identity,
-    softmax_statistics as softmax_statistics,
+)
+from .analysis.scaling.results import (
+    AttentionScaling as AttentionScaling,
+    InitialAttention as InitialAttention,
+)
+from .analysis.scaling.start import (
+    initial_attention as initial_attention,
 )
 from .analysis.scaling.sweep import (
-    ScalingSweep as ScalingSweep,
     scaling_sweep as scaling_sweep,
+)
+from .analysis.scaling.sweep_results import (
+    ScalingSweep as ScalingSweep,
+)
+from .analysis.scaling.theory import (
+    entropy_floor as entropy_floor,
+    entropy_of_scores as entropy_of_scores,
+    freezing_std as freezing_std,
+    gradient_statistics as gradient_statistics,
+    small_score_entropy as small_score_entropy,
+    softmax_statistics as softmax_statistics,
+)
+from .analysis.scaling.theory_results import (
+    GradientStatistics as GradientStatistics,
+    SoftmaxStatistics as SoftmaxStatistics,
 )
 from .analysis.self_test import (
     ModelChecks as ModelChecks,

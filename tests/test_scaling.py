@@ -7,8 +7,12 @@ from conftest import VARIANTS, random_model, random_tokens, variant_id
 from hypothesis import given, settings, strategies as st
 from scipy.special import softmax
 
-from interp import AttentionScaling, ConfigError, Result, TokenError, attention_scaling
-from interp.analysis.scaling.rescaled import (
+from interp import (
+    AttentionScaling,
+    ConfigError,
+    Result,
+    TokenError,
+    attention_scaling,
     entropy_floor,
     entropy_of_scores,
     freezing_std,
@@ -17,7 +21,6 @@ from interp.analysis.scaling.rescaled import (
     small_score_entropy,
     softmax_statistics,
 )
-from interp.pages import figures
 
 # ---- theory --------------------------------------------------------------------------------------
 
@@ -82,7 +85,8 @@ def test_entropy_of_masked_scores_is_that_of_the_others():
 
 def test_unscaled_gradients_are_larger_in_the_mean_and_dead_in_the_middle():
     unscaled, scaled, over = (
-        gradient_statistics(512, c, draws=8000).set_index("of") for c in (1, 512**-0.5, 1 / 512)
+        gradient_statistics(512, c, draws=8000).to_frame().set_index("of")
+        for c in (1, 512**-0.5, 1 / 512)
     )
     assert unscaled.loc["q", "mean"] > 2.5 * scaled.loc["q", "mean"]
     assert unscaled.loc["q", "q50"] < 0.01 * scaled.loc["q", "q50"]
@@ -194,11 +198,74 @@ def test_to_table_to_disk_to_figure(tmp_path):
     again = Result.load(tmp_path / "r.json")
     assert isinstance(again, AttentionScaling)
     np.testing.assert_array_equal(again.loss, result.loss)
-    ((figure, caption),) = figures.figures_of(result).values()
-    assert "n = 6 sequences, seed 3" in caption
-    line = figure.axes[0].lines[0]
-    np.testing.assert_allclose(line.get_ydata(), result.loss[:, 0, 0].mean(-1))
-    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["0", "0.5", "1"]
+    (shown,) = again.figures()
+    assert "n = 6 sequences, seed 3" in shown.caption
+    assert shown.name == "scaling-all-as-they-come"
+    losses, entropies = shown.mark.marks
+    (line,) = losses.series
+    np.testing.assert_allclose(line.values, result.loss[:, 0, 0].mean(-1))
+    np.testing.assert_array_equal(line.low, one_head(frame).low)
+    np.testing.assert_array_equal(line.high, one_head(frame).high)
+    assert [text for _, text in losses.ticks] == ["0", "0.5", "1"]
+    assert losses.spans[0].at == losses.x[2]  # 1: the model as it is
+    assert [series.name for series in entropies.series].count("") == 6
+    np.testing.assert_allclose(
+        entropies.series[5].values, result.entropy_normalised[:, 1, 1].mean(-1)
+    )
+
+
+def one_head(frame):
+    return frame[(frame["layer"] == 0) & (frame["head"] == 0)]
+
+
+def test_with_one_head_at_a_time_each_has_a_line_and_nothing_is_found():
+    model = random_model()
+    result = attention_scaling(model, random_tokens(model, 3, 5), (0.0, 1.0), each=True)
+    losses, _ = result.picture("scaling-each-as-they-come").mark.marks
+    assert len(losses.series) == 8
+    np.testing.assert_allclose(losses.series[6].values, result.loss[:, 1, 2].mean(-1))
+    assert result.finding() is None
+    assert result.name == "attention-scaling-each-as-they-come"
+    assert "one head at a time" in result.summary()
+    assert "L1.H2" in result.summary()
+
+
+def test_the_finding_is_where_the_loss_is_least():
+    model = random_model()
+    result = attention_scaling(model, random_tokens(model, 3, 5), (0.5, 1.0, 2.0))
+    losses = result.loss[:, 0, 0].mean(-1)
+    best = (0.5, 1.0, 2.0)[int(losses.argmin())]
+    said = result.finding().text
+    assert ("as they are" if best == 1 else f"multiplied by {best:g}") in said
+    assert f"{losses[1]:.3f}" in said
+    for row in result.to_frame().query("layer == 0 and head == 0").itertuples():
+        assert f"loss {row.loss:.4f} [{row.low:.4f}, {row.high:.4f}]" in result.summary()
+
+
+@pytest.mark.parametrize(
+    "result", [softmax_statistics(2.0, draws=500), gradient_statistics(8, 0.5, draws=500)],
+    ids=["softmax", "gradients"],
+)  # fmt: skip
+def test_theory_goes_to_disk_and_back_and_is_drawn_from_its_numbers(result, tmp_path):
+    result.save(tmp_path / "r.json")
+    again = Result.load(tmp_path / "r.json")
+    assert again.to_document() == result.to_document()
+    assert again.provenance.seed == 0
+    (shown,) = again.figures()
+    drawn = np.concatenate([series.values for series in shown.mark.series])
+    if result.heading.startswith("What softmax"):
+        assert drawn[:2].tolist() == [result.median_largest[0], result.mean_largest[0]]
+        assert "8 independent normal scores" in result.summary()
+    else:
+        table = result.to_frame().set_index("of")
+        assert drawn[:5].tolist() == table.loc["score", "q05":"q95"].tolist()
+        assert "500 rows" in result.summary()
+
+
+def test_the_earlier_name_of_the_std_is_still_taken():
+    with pytest.warns(DeprecationWarning, match="deviation is called std now"):
+        earlier = softmax_statistics(deviation=2.0, draws=50)
+    assert earlier.to_document() == softmax_statistics(2.0, draws=50).to_document()
 
 
 @pytest.mark.parametrize("multipliers", [(0.5, 2.0), (1.0, -1.0), (1.0, float("nan")), ()])

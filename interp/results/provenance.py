@@ -61,7 +61,7 @@ class Provenance:
 
     def line(self) -> str:
         """Returns one line: model, text, n, seed, for a figure or a summary."""
-        parts = [f"model {self.name or 'unnamed'} ({self.model[:8]})"]
+        parts = [f"model {self.name or 'unnamed'} ({self.model[:8]})"] if self.model else []
         if self.text:
             parts.append(f"text “{self.text}”")
         if self.sequences:
