@@ -102,6 +102,7 @@ def draw(table: pd.DataFrame, counts: pd.DataFrame, name: str) -> interp.Shown:
         low=table["loss_low"].to_numpy(),
         high=table["loss_high"].to_numpy(),
         marker="o",
+        line=False,
     )
     orders = [
         interp.Series(name=f"{row['order']}-gram", values=np.full(len(table), row["add 0.01"]),

@@ -64,7 +64,7 @@ class Named:
 
 def answer(name: str, named: Named, fresh: Named, induction: pd.DataFrame) -> str:
     survey = named.survey()
-    best = induction.loc[induction["value"].idxmax()]
+    best = induction.nlargest(1, "value").iloc[0]
     return (
         f"{(survey['confirmed'] != 'none').sum()} of {len(survey)} heads of {name} have a name "
         f"that survives: seen above all nulls on half of the text, again on the other half, and "

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ ROWS = 20_000
 
 
 Row = dict[str, object]
+Rung = Literal["bigram", "dense", "positions", "head"]
 
 
 def entropy_bits(scores: np.ndarray) -> np.ndarray:
@@ -118,13 +120,12 @@ def simulation() -> tuple[list[Row], pd.DataFrame]:
 
 # %% Parameter counts, the mask and the crop.
 def modules() -> list[Row]:
-    def model(rung: str) -> interp.LadderModel:
+    def model(rung: Rung) -> interp.LadderModel:
         built = interp.build_model(interp.LadderConfig(rung=rung, d_vocab=65))
         assert isinstance(built, interp.LadderModel)
         return built.eval()
 
-    count = {r: sum(p.numel() for p in model(r).parameters())
-             for r in ("bigram", "dense", "positions", "head")}  # fmt: skip
+    count = {rung: sum(p.numel() for p in model(rung).parameters()) for rung in get_args(Rung)}
     head = model("head")
     rows = [
         ("table of bigrams", 4225, 65**2, count["bigram"], ""),

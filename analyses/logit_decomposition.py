@@ -65,7 +65,7 @@ def draw(table: pd.DataFrame, name: str) -> interp.Shown:
 
 # %% The answer.
 def answer(table: pd.DataFrame, parts: interp.LogitAttribution) -> str:
-    first = table.loc[table["mean"].idxmax()]
+    first = table.nlargest(1, "mean").iloc[0]
     return (
         f"The largest mean contribution is {first['component']}'s: {first['mean']:.2f} "
         f"[{first['low']:.2f}, {first['high']:.2f}] of {parts.total.mean():.2f} logits; it is the "
@@ -85,9 +85,11 @@ def main() -> None:
     model = interp.HookedGPT.from_pretrained(args.model)
     tokens = interp.held_out(args.model, args.passages, seed=SEED)
     _, cache = model.run_with_cache(tokens)
-    blocks = interp.logit_attribution(model, cache, by="block")
+    following = tokens[:, 1:]  # after the last character of a passage none is known
+    blocks = interp.logit_attribution(model, cache, by="block", targets=following)
+    heads = interp.logit_attribution(model, cache, by="head", targets=following)
     sections = []
-    for parts in (blocks, interp.logit_attribution(model, cache, by="head")):
+    for parts in (blocks, heads):
         table, name = mean_contributions(parts), f"mean-contributions-by-{parts.by}"
         sections.append(
             interp.StudySection(

@@ -19,15 +19,23 @@ from .analysis.causal.shapley import (
 from .analysis.causal.shapley_results import (
     ShapleyValues as ShapleyValues,
 )
-from .analysis.circuits.circuits import (
-    CopyingScores as CopyingScores,
-    PathEffects as PathEffects,
+from .analysis.circuits.composition import (
+    CompositionScores as CompositionScores,
     composition_scores as composition_scores,
+)
+from .analysis.circuits.paths import (
+    PathEffects as PathEffects,
+    path_effects as path_effects,
+)
+from .analysis.circuits.score_sources import (
+    ScoreSources as ScoreSources,
+    score_sources as score_sources,
+)
+from .analysis.circuits.weights import (
+    CopyingScores as CopyingScores,
     copying_scores as copying_scores,
     ov_circuit as ov_circuit,
-    path_effects as path_effects,
     qk_circuit as qk_circuit,
-    score_sources as score_sources,
 )
 from .analysis.direct.attribution import (
     logit_attribution as logit_attribution,
@@ -50,58 +58,64 @@ from .analysis.direct.results import (
 from .analysis.direct.single_head import (
     single_head_attribution as single_head_attribution,
 )
-from .analysis.heads.cards import (
+from .analysis.heads.card_results import (
     HeadCard as HeadCard,
+)
+from .analysis.heads.cards import (
     head_card as head_card,
 )
-from .analysis.heads.formation import (
+from .analysis.heads.change_points import (
     ChangePoint as ChangePoint,
-    Formation as Formation,
     change_point as change_point,
+)
+from .analysis.heads.formation import (
     formation as formation,
 )
-from .analysis.heads.labels import (
+from .analysis.heads.formation_results import (
+    Formation as Formation,
+)
+from .analysis.heads.label_results import (
     HeadLabels as HeadLabels,
+)
+from .analysis.heads.labels import (
     label_heads as label_heads,
 )
 from .analysis.heads.patterns import (
     AttentionPatterns as AttentionPatterns,
     attention_patterns as attention_patterns,
 )
-from .analysis.heads.scores import (
+from .analysis.heads.score_results import (
     HeadScores as HeadScores,
+)
+from .analysis.heads.scores import (
     head_scores as head_scores,
 )
-from .analysis.scaling.identity import (
-    scale_identity as scale_identity,
+from .analysis.scaling.initial import (
+    InitialAttention as InitialAttention,
+    initial_attention as initial_attention,
 )
 from .analysis.scaling.rescaled import (
     attention_scaling as attention_scaling,
+    scale_identity as scale_identity,
 )
 from .analysis.scaling.results import (
     AttentionScaling as AttentionScaling,
-    InitialAttention as InitialAttention,
-)
-from .analysis.scaling.start import (
-    initial_attention as initial_attention,
 )
 from .analysis.scaling.sweep import (
     scaling_sweep as scaling_sweep,
 )
-from .analysis.scaling.sweep_results import (
+from .analysis.scaling.sweep_result import (
     ScalingSweep as ScalingSweep,
 )
 from .analysis.scaling.theory import (
+    GradientStatistics as GradientStatistics,
+    SoftmaxStatistics as SoftmaxStatistics,
     entropy_floor as entropy_floor,
     entropy_of_scores as entropy_of_scores,
     freezing_std as freezing_std,
     gradient_statistics as gradient_statistics,
     small_score_entropy as small_score_entropy,
     softmax_statistics as softmax_statistics,
-)
-from .analysis.scaling.theory_results import (
-    GradientStatistics as GradientStatistics,
-    SoftmaxStatistics as SoftmaxStatistics,
 )
 from .analysis.self_test import (
     ModelChecks as ModelChecks,
@@ -142,8 +156,6 @@ from .figures.marks import (
 )
 from .gpt.cache import (
     ActivationCache as ActivationCache,
-    cache_bytes as cache_bytes,
-    hook_shapes as hook_shapes,
 )
 from .gpt.config import (
     GPTConfig as GPTConfig,
@@ -156,6 +168,10 @@ from .gpt.generate import (
 )
 from .gpt.model import (
     HookedGPT as HookedGPT,
+)
+from .gpt.presets import (
+    cache_bytes as cache_bytes,
+    hook_shapes as hook_shapes,
 )
 from .gpt.tokenizer import (
     CharTokenizer as CharTokenizer,
@@ -180,10 +196,18 @@ from .lesson.reference import (
     from_reference as from_reference,
     to_reference as to_reference,
 )
-from .pages.comparison import compare as compare
-from .pages.page import write_report as write_report
-from .pages.plan import report as report
-from .pages.reading import read_report as read_report
+from .pages.comparison import (
+    compare as compare,
+)
+from .pages.page import (
+    write_report as write_report,
+)
+from .pages.plan import (
+    report as report,
+)
+from .pages.reading import (
+    read_report as read_report,
+)
 from .pages.study import (
     StudySection as StudySection,
     write_study as write_study,
@@ -191,8 +215,14 @@ from .pages.study import (
 from .results.intervals import (
     mean_interval as mean_interval,
 )
-from .results.provenance import Provenance as Provenance
-from .results.result import Finding as Finding, Result as Result, Shown as Shown
+from .results.provenance import (
+    Provenance as Provenance,
+)
+from .results.result import (
+    Finding as Finding,
+    Result as Result,
+    Shown as Shown,
+)
 from .store import (
     CacheStore as CacheStore,
     write_cache as write_cache,
@@ -201,7 +231,9 @@ from .stream.interventions import (
     Intervention as Intervention,
     intervene as intervene,
 )
-from .stream.references import ReferenceSet as ReferenceSet
+from .stream.references import (
+    ReferenceSet as ReferenceSet,
+)
 from .training.held_out import (
     corpus_of as corpus_of,
     held_out as held_out,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Self
 
+import pytest
 import torch
 from beartype import BeartypeConf, FrozenDict, beartype
 from jaxtyping import install_import_hook
@@ -16,10 +17,13 @@ type_checked = beartype(
 checked = [
     *(f"interp.{room}" for room in ("analysis", "cli", "data", "ground_truth", "lesson", "pages",
                                     "results", "store", "stream", "training")),
-    *(f"interp.gpt.{name}" for name in ("config", "folder", "generate", "model", "tokenizer")),
+    *(f"interp.gpt.{name}" for name in ("aliases", "config", "folder", "generate", "model",
+                                        "presets", "recording", "text", "tokenizer",
+                                        "transformer", "weights")),
 ]  # fmt: skip
 if os.environ.get("TYPE_CHECKS") == "all":  # and what runs thousands of times a test
     checked = ["interp"]
+pytest.register_assert_rewrite("helpers")
 install_import_hook(checked, f"{__name__}.type_checked")
 
 from interp import CharTokenizer, GPTConfig, HookedGPT  # noqa: E402  # after the import hook

@@ -9,17 +9,12 @@ from conftest import VARIANTS, random_model, random_tokens, variant_id
 
 import interp
 from interp import ConfigError, HookedGPT, HookError, Result, TokenError
-from interp.analysis.circuits.circuits import (
-    composition_scores,
-    copying_scores,
-    ov_circuit,
-    path_effects,
-    qk_circuit,
-    score_sources,
-)
+from interp.analysis.circuits.composition import composition_scores
+from interp.analysis.circuits.paths import path_effects
+from interp.analysis.circuits.score_sources import score_sources
+from interp.analysis.circuits.weights import copying_scores, ov_circuit, qk_circuit
 from interp.gpt.layers import LayerNorm
 from interp.ground_truth import heads as truth
-from interp.pages import figures
 
 
 def repeats_twice(n, seed=0):
@@ -79,7 +74,7 @@ def test_a_copying_head_copies_and_a_gain_scales_the_qk_circuit():
 
 def test_composition_scores_by_hand_and_their_null():
     model = random_model(torch.float64)
-    table = composition_scores(model, draws=300, seed=1)
+    table = composition_scores(model, draws=300, seed=1).to_frame()
     assert len(table) == 4 * 4 * 3
     block = model.blocks[1]
     centre = torch.eye(32, dtype=torch.float64) - 1 / 32
@@ -100,8 +95,67 @@ def test_composition_scores_by_hand_and_their_null():
 def test_composition_of_turned_weights_follows_its_null():
     """Weights whose directions are random: p is small no more often than it says."""
     model = HookedGPT(interp.GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=4, d_vocab=5))
-    table = composition_scores(model, draws=200)
+    table = composition_scores(model, draws=200).to_frame()
     assert (table["p_value"] < 0.05).mean() < 0.2
+
+
+def test_composition_null_is_drawn_pair_by_pair_from_one_stream():
+    """An independent computation with the same draws: readers, then letters, then senders."""
+    model = random_model(torch.float64)
+    found = composition_scores(model, draws=3, seed=5)
+    assert found.letters[:5] == ("Q", "Q", "Q", "Q", "K")
+    assert found.senders[:5] == ("L0.H0", "L0.H1", "L0.H2", "L0.H3", "L0.H0")
+    assert found.receivers[:13] == ("L1.H0",) * 12 + ("L1.H1",)
+    rng = np.random.default_rng(5)
+    scale = (torch.eye(32, dtype=torch.float64) - 1 / 32) @ model.blocks[1].ln1.w.diag()
+    M = (scale @ model.W_Q[1, 0] @ (scale @ model.W_K[1, 0]).T).detach().numpy()
+    r = np.linalg.svd(M)[1][:8]
+    for sender in range(2):
+        W_OV = (model.W_V[0, sender] @ model.W_O[0, sender]).detach().numpy()
+        s = np.linalg.svd(W_OV)[1][:8]
+        null = []
+        for _ in range(3):
+            turn = np.linalg.qr(rng.standard_normal((32, 8)))[0][:8]
+            null.append(np.linalg.norm(np.diag(s) @ turn @ np.diag(r)))
+        null = np.array(null) / np.linalg.norm(s) / np.linalg.norm(r)
+        assert found.null[sender] == pytest.approx(null.mean(), rel=1e-9)
+        assert found.null_std[sender] == pytest.approx(null.std(ddof=1), rel=1e-9)
+
+
+def test_composition_scores_to_disk_figure_and_provenance(tmp_path):
+    model = random_model(n_layers=3)
+    found = composition_scores(model, draws=5, seed=2)
+    found.save(tmp_path / "c.json")
+    again = Result.load(tmp_path / "c.json")
+    assert again.to_frame().equals(found.to_frame())
+    assert again.provenance.seed == 2
+    (shown,) = found.figures()
+    assert [panel.title for panel in shown.mark.marks] == ["Q", "K", "V"]
+    row = (
+        found.to_frame()
+        .query("sender == 'L1.H2' and receiver == 'L2.H3' and letter == 'K'")
+        .iloc[0]
+    )
+    keys = shown.mark.marks[1]
+    at = keys.rows.index("L1.H2"), keys.columns.index("L2.H3")
+    assert keys.values[at] == pytest.approx(row["score"] - row["null"])
+    assert np.isnan(keys.values[at[0], keys.columns.index("L1.H0")])  # it does not come later
+    assert keys.low == -keys.high == -max(np.nanmax(np.abs(p.values)) for p in shown.mark.marks)
+
+
+def test_one_layer_has_nothing_to_compose():
+    found = composition_scores(random_model(n_layers=1), draws=5)
+    assert found.to_frame().empty
+    assert found.figures() == []
+
+
+def test_copying_scores_are_drawn_as_they_are():
+    found = copying_scores(random_model())
+    (shown,) = found.figures()
+    copying, rank = shown.mark.marks
+    np.testing.assert_array_equal(copying.values, found.copying)
+    np.testing.assert_array_equal(rank.values, found.own_rank)
+    assert copying.numbers[1][2] == f"{found.copying[1, 2]:.2f}"
 
 
 # ---- positions or tokens ----------------------------------------------------------------------
@@ -110,16 +164,16 @@ def test_composition_of_turned_weights_follows_its_null():
 def test_a_head_of_positions_and_one_of_tokens():
     """Ground truth: shuffled tokens move the first by 0, shuffled positions the second by 0."""
     tokens = repeats_twice(12)
-    places = score_sources(truth.back_head(1), tokens).iloc[0]
+    table = score_sources(truth.back_head(1), tokens).to_frame()
+    places, idle = table.iloc[0], table.iloc[1]
     assert places["tokens_moved"] == pytest.approx(0, abs=1e-12)
     assert places["positions_moved"] > 0.7
     assert places["offset_share"] > 0.9  # rows of different lengths have different means
     assert places["token_share"] < 0.2
-    content = score_sources(truth.duplicate_head(), tokens).iloc[0]
+    content = score_sources(truth.duplicate_head(), tokens).to_frame().iloc[0]
     assert content["positions_moved"] == pytest.approx(0, abs=1e-12)
     assert content["tokens_moved"] > 0.2
     assert content["token_share"] == pytest.approx(1, abs=0.2)
-    idle = score_sources(truth.back_head(1), tokens).iloc[1]
     assert (idle[["offset_share", "token_share", "tokens_moved", "positions_moved"]] == 0).all()
 
 
@@ -134,15 +188,27 @@ def test_divergence_of_disjoint_attention_is_one_bit():
             attn.W_Q[0, :, 0] += 40 * attn.attn_scale * model.W_E[i]
         attn.W_K[0, :, 0] = model.W_E[0]
     tokens = torch.tensor([[0, 1]] * 40)
-    moved = score_sources(model, tokens).iloc[0]["tokens_moved"]
+    moved = score_sources(model, tokens).tokens_moved[0, 0]
     order = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0)).argsort(1)
     assert moved == pytest.approx(float((order[:, 0] == 1).double().mean()), abs=1e-9)
 
 
 def test_a_model_without_positions_says_nan():
-    table = score_sources(random_model(positional=False), "abcab")
+    table = score_sources(random_model(positional=False), "abcab").to_frame()
     assert table["positions_moved"].isna().all()
     assert (table["tokens_moved"] >= 0).all()
+
+
+def test_score_sources_to_disk_and_figure(tmp_path):
+    model = random_model()
+    found = score_sources(model, random_tokens(model, 3, 7), seed=4)
+    found.save(tmp_path / "s.json")
+    assert Result.load(tmp_path / "s.json").to_frame().equals(found.to_frame())
+    assert (found.to_frame()["n"] == 3).all()
+    (shown,) = found.figures()
+    assert shown.mark.names[5] == "L1.H1"
+    assert shown.mark.series[2].values[5] == found.tokens_moved[1, 1]
+    assert "n = 3 sequences, seed 4" in shown.caption
 
 
 # ---- paths ------------------------------------------------------------------------------------
@@ -227,7 +293,7 @@ def test_means_are_over_the_other_sequences_and_only_counted_positions_count():
         assert found.values[0, 0, b] == pytest.approx(float((cut - clean).detach()), abs=1e-12)
 
 
-def test_path_effects_to_table_disk_and_figure(tmp_path):
+def test_path_effects_to_table_disk_figure_and_words(tmp_path):
     model = random_model(n_layers=3)
     found = path_effects(model, random_tokens(model, 6, 7))
     frame = found.to_frame()
@@ -235,9 +301,18 @@ def test_path_effects_to_table_disk_and_figure(tmp_path):
     assert (frame["low"] <= frame["effect"]).all()
     found.save(tmp_path / "p.json")
     np.testing.assert_array_equal(Result.load(tmp_path / "p.json").values, found.values)
-    ((figure, caption),) = figures.figures_of(found).values()
-    assert "n = 6 sequences" in caption
-    np.testing.assert_allclose(figure.axes[0].images[0].get_array(), found.values.mean(-1))
+    (shown,) = found.figures()
+    assert "n = 6 sequences, seed 0" in shown.caption
+    assert shown.mark.rows == found.senders
+    assert shown.mark.columns == found.receivers
+    np.testing.assert_allclose(shown.mark.values, found.values.mean(-1))
+    assert shown.mark.high == pytest.approx(np.nanmax(np.abs(found.values.mean(-1))))
+    at = found.senders.index("L1.H0"), found.receivers.index("L1.q")  # read before it is written
+    assert shown.mark.numbers[at[0]][at[1]] == ""
+    largest = frame.loc[frame["effect"].abs().idxmax()]
+    first = found.summary().splitlines()[1]
+    assert first.split()[:3] == [largest["sender"], "→", largest["receiver"]]
+    assert f"{largest['effect']:+.4f} [{largest['low']:+.4f}, {largest['high']:+.4f}]" in first
 
 
 def test_what_makes_no_path_is_refused():

@@ -17,10 +17,13 @@ from interp import (
     TextError,
     TokenError,
 )
-from interp.analysis.heads.formation import change_point, checkpoints_of, formation, random_repeats
+from interp.analysis.heads import formation_results
+from interp.analysis.heads.change_points import change_point
+from interp.analysis.heads.formation import checkpoints_of, formation, random_repeats
 from interp.cli import main
+from interp.data.repeated import repeats_for
 from interp.ground_truth import heads as truth
-from interp.pages import figures
+from interp.results.intervals import mean_interval
 
 TINY = {
     "name": "tiny-repeats",
@@ -94,6 +97,14 @@ def test_random_repeats_fill_a_models_context():
         random_repeats(random_model(n_ctx=3), 2, seed=0)
 
 
+def test_periods_reach_from_a_quarter_of_the_greatest_to_half_of_the_context():
+    assert repeats_for(128, 65) == (16, 64)
+    assert repeats_for(64, 12) == (3, 12)  # no token twice in a segment
+    assert repeats_for(4, 2) == (2, 2)
+    assert repeats_for(3, 9) is None
+    assert repeats_for(64, 1) is None
+
+
 # ---- change points ----------------------------------------------------------------------------
 
 
@@ -142,6 +153,62 @@ def test_an_injected_circuit_is_found_in_models(tmp_path):
     assert found.icl.shape == (6, 0)
 
 
+@pytest.fixture(scope="module")
+def formed():
+    """Three models without the induction circuit, three with it."""
+    models = {}
+    for step in range(0, 60, 10):
+        models[step] = truth.induction()
+        if step < 30:
+            with torch.no_grad():
+                models[step].unembed.W_U.mul_(0.01)
+                models[step].blocks[0].attn.W_O.zero_()
+    return formation(models, sequences=9, seed=7)
+
+
+def test_the_band_that_is_drawn_is_the_interval_in_the_table(formed):
+    table = formed.to_frame()
+    own = table[table["measure"] == "repeated_loss"]
+    drawn = formed.picture().mark.marks[0].series[0]
+    for name in ("value", "low", "high"):
+        values = getattr(drawn, "values" if name == "value" else name)
+        np.testing.assert_array_equal(values, own[name])
+    _, low, high = mean_interval(formed.repeated_loss, seed=7)
+    np.testing.assert_array_equal(drawn.low, low)
+    np.testing.assert_array_equal(drawn.high, high)
+
+
+def test_every_panel_has_the_change_point(formed):
+    panels = formed.picture().mark.marks
+    assert [p.y_label.split(" (")[0] for p in panels] == [
+        "loss", "previous score", "induction score", "loss carried"
+    ]  # fmt: skip
+    found = change_point(formed.steps, formed.repeated_loss, seed=7)
+    for panel in panels:
+        (span,) = panel.spans
+        assert (span.at, span.low, span.high) == (found.step, found.low, found.high) != (0, 0, 0)
+    induction = panels[2]
+    at = formed.scores.index("induction")
+    np.testing.assert_array_equal(induction.series[2].values, formed.values[at, :, 1, 0])
+    assert [one.name for one in induction.series] == ["layer 0", "", "layer 1", ""]
+    most = np.nanmax(formed.paths[..., -1])
+    assert panels[3].series[0].values[-1] == most
+    assert panels[3].series[0].name == "L0.H0 → L1.k"
+
+
+def test_the_change_point_is_computed_once(formed, monkeypatch):
+    first = formed.change_point()
+    monkeypatch.delattr(formation_results, "change_point")
+    assert formed.change_point() is first
+
+
+def test_the_summary_has_each_step_and_the_change(formed):
+    lines = formed.summary().splitlines()
+    assert lines[0] == "n = 9 random repeating sequences, 6 checkpoints, seed 7"
+    assert [int(line.split()[0]) for line in lines[2:-1]] == formed.steps.tolist()
+    assert lines[-1].startswith("change point: step 30 [")
+
+
 # ---- a run ------------------------------------------------------------------------------------
 
 
@@ -170,8 +237,8 @@ def test_measures_are_those_of_each_checkpoint(trained, tmp_path):
     assert {"repeated_loss", "icl", "induction:L1", "L0.H1>L1.k"} <= set(frame["measure"])
     found.save(tmp_path / "f.json")
     np.testing.assert_array_equal(Result.load(tmp_path / "f.json").paths, found.paths)
-    ((_, caption),) = figures.figures_of(found).values()
-    assert "n = 6 sequences, 4 checkpoints, seed 3" in caption
+    (shown,) = found.figures()
+    assert "n = 6 sequences, 4 checkpoints, seed 3" in shown.caption
 
 
 def test_the_command(trained, tmp_path, capsys, monkeypatch):
@@ -205,7 +272,9 @@ def test_a_model_of_one_layer_has_no_paths():
     found = formation(models, random_tokens(models[0], 4, 16), sequences=4)
     assert found.senders == ()
     assert found.icl.shape == (3, 4)
-    figures.figures_of(found)
+    (shown,) = found.figures()
+    labels = [panel.y_label for panel in shown.mark.marks]
+    assert labels == ["loss (nats per token)", "previous score", "induction score"]
 
 
 def test_a_file_is_not_said_to_be_missing(tmp_path):

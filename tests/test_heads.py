@@ -15,9 +15,10 @@ from scipy import stats as scipy_stats
 import interp
 from interp import CharTokenizer, ConfigError, GPTConfig, HookedGPT, Result, TokenError
 from interp.analysis.heads.attention_targets import ROW_SCORES, key_masks
-from interp.analysis.heads.scores import benjamini_hochberg, head_scores
+from interp.analysis.heads.cards import _in_words
+from interp.analysis.heads.scores import head_scores
+from interp.analysis.heads.significance import above, benjamini_hochberg
 from interp.ground_truth import heads as truth
-from interp.pages import figures
 
 TEXT = "ROMEO:\nO, speak a\n\nJULIET:\nRomeo, o R"
 CHARACTERS = "".join(sorted(set(TEXT)))
@@ -358,6 +359,16 @@ def test_p_values_on_some_sequences_are_those_of_these_alone():
     assert not np.allclose(scores.p_values(some), scores.p_values(), equal_nan=True)
 
 
+def test_differences_that_are_all_alike_leave_no_doubt():
+    np.testing.assert_array_equal(above(np.array([[0.5] * 4, [0.0] * 4, [-0.1] * 4])), [0, 0.5, 1])
+
+
+def test_p_of_differences_is_students():
+    differences = np.random.default_rng(0).normal(0.3, 1, (2, 3, 9)).astype(np.float32)
+    t = differences.mean(-1) / differences.std(-1, ddof=1) * 3
+    np.testing.assert_allclose(above(differences), scipy_stats.t.sf(t, 8), rtol=1e-4)
+
+
 def test_q_values_are_benjamini_and_hochbergs():
     p = np.array([[0.01, np.nan], [0.04, 0.03]])
     np.testing.assert_allclose(benjamini_hochberg(p), [[0.03, np.nan], [0.04, 0.04]])
@@ -381,34 +392,98 @@ def test_table_disk_and_figure(tmp_path):
     assert row["low"] <= row["value"] <= row["high"]
     result.save(tmp_path / "r.json")
     np.testing.assert_array_equal(Result.load(tmp_path / "r.json").values, result.values)
-    ((figure, caption),) = figures.figures_of(result).values()
-    assert "n = 8 sequences, seed 0" in caption
-    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == [
-        "L0.H0",
-        "L0.H1",
-        "L1.H0",
-        "L1.H1",
-    ]
+    (shown,) = result.figures()
+    assert "n = 8 sequences, seed 0" in shown.caption
+    mark = shown.mark
+    assert mark.columns == ("L0.H0", "L0.H1", "L1.H0", "L1.H1")
+    assert mark.column_breaks == (2,)
+    assert not set(mark.rows) & set(ROW_SCORES)
+    at = mark.rows.index("vowel"), 2
+    share = (row["value"] - row["null"]) / (1 - row["null"])
+    assert mark.values[at] == pytest.approx(share)
+    for number, shown_share in zip(mark.numbers[at[0]], mark.values[at[0]], strict=True):
+        assert bool(number) == (abs(shown_share) >= 0.1)
 
 
-def test_card_tells_where_a_head_looks_and_what_it_writes():
+def test_a_heads_own_picture_has_its_scores_beside_all_nulls():
+    model = text_model()
+    result = head_scores(model, [TEXT[i : i + 30] for i in range(8)], untrained=2)
+    mark = result.picture("L1.H0").mark
+    assert not {"span", "distance"} & set(mark.names)  # no shares of attention
+    row = result.to_frame().query("layer == 1 and `head` == 0 and score == 'vowel'").iloc[0]
+    at = mark.names.index("vowel")
+    of = ("value", "null", "null_permuted", "null_untrained")
+    assert [one.values[at] for one in mark.series] == [row[name] for name in of]
+    assert (mark.series[0].low[at], mark.series[0].high[at]) == (row["low"], row["high"])
+    with pytest.raises(ConfigError, match=r"no figure 'L7\.H0'"):
+        result.picture("L7.H0")
+
+
+def test_the_summary_names_what_each_head_looks_at():
+    model = truth.back_head(3)
+    result = plain(model, torch.stack([torch.randperm(8) for _ in range(9)]).repeat(1, 2))
+    lines = result.summary().splitlines()
+    assert lines[1].split()[:3] == ["L0.H0", "back-3", f"{result.of('back-3')[0, 0]:.3f}"]
+    assert "n = 9 sequences of 16, 0 untrained models, seed 0." in lines[0]
+
+
+def test_patterns_are_drawn_with_the_masked_half_empty(tmp_path):
+    model = text_model()
+    _, cache = model.run_with_cache(TEXT)
+    found = interp.attention_patterns(model, cache)
+    (shown,) = found.figures()
+    assert [panel.title for panel in shown.mark.marks] == ["L0.H0", "L0.H1", "L1.H0", "L1.H1"]
+    assert not shown.on_page
+    own = found.picture("L1.H0").mark
+    assert own.rows == own.columns == tuple(TEXT.replace(" ", "␣").replace("\n", "⏎"))
+    hidden = np.triu(np.ones_like(own.values, dtype=bool), 1)
+    assert np.isnan(own.values[hidden]).all()
+    expected = cache["pattern", 1][0, 0].detach().numpy()
+    np.testing.assert_array_equal(own.values[~hidden], expected[~hidden])
+    row = found.to_frame().query("layer == 1 and `head` == 0 and pos == 9 and key == 7").iloc[0]
+    assert row["weight"] == expected[9, 7]
+    assert (row["character"], row["key_character"]) == ("␣", "O")
+
+
+def test_the_summary_of_patterns_has_the_largest_weights():
+    model = truth.back_head(2)
+    _, cache = model.run_with_cache(torch.tensor([[3, 1, 4, 0, 5, 2]]))
+    line = interp.attention_patterns(model, cache).summary().splitlines()[1]
+    assert line.split()[:2] == ["L0.H0", "1.000"]
+    assert "query 3 (0), key 1 (1)" in line
+
+
+def test_card_tells_where_a_head_looks_and_what_it_writes(tmp_path):
     model = truth.induction()
     tokens = torch.stack(
         [torch.randperm(8, generator=torch.Generator().manual_seed(i)) for i in range(12)]
     ).repeat(1, 2)
     scores = head_scores(model, tokens, untrained=2)
     card = interp.head_card(model, "L1.H0", scores, interp.label_heads(model, scores))
-    for one in card.examples:
-        assert one.weight == pytest.approx(1, abs=1e-9)
-        assert tokens[one.sequence, one.key - 1] == tokens[one.sequence, one.query]
-    for write in card.writes:
-        assert write.raised[0] == write.token
-        by = write.by[0] / 1e12  # the gains of two LayerNorms of eps 10¹², their scales left out
-        assert by == pytest.approx(10 * 7 / 8)  # less the mean over 8 tokens
+    np.testing.assert_allclose(card.example_weight, 1, atol=1e-9)
+    where = zip(card.example_sequence, card.example_pos, card.example_back, strict=True)
+    for i, (b, pos, back) in enumerate(where):
+        assert tokens[b, pos - back - 1] == tokens[b, pos]
+        assert card.example_key[i] == f"{tokens[b, pos - back]} "
+        assert card.example_text[i].split()[-1] == str(int(tokens[b, pos]))
+    np.testing.assert_array_equal(card.write_raised_ids[:, 0], card.write_token_ids)
+    by = card.write_raised_by[:, 0] / 1e12  # gains of two LayerNorms of eps 10¹², scales left out
+    np.testing.assert_allclose(by, 10 * 7 / 8)  # less the mean over 8 tokens
     assert card.copying == pytest.approx(1)
-    assert "L1.H0" in str(card)
-    write = dataclasses.replace(card.writes[0], raised=(1, 0), by=(0.04, -0.0125))
-    assert card.raised(write) == f"{card.glyph(1)} +0.040  {card.glyph(0)} -0.013"
+    assert card.labels == ("back-7", "induction")  # one period for all
+    assert card.name == "head-card-L1.H0"
+    assert str(card).startswith("L1.H0: back-7, induction\n")
+    assert _in_words(np.array([1, 0]), np.array([0.04, -0.0125]), str) == "1 +0.040  0 -0.013"
+    card.save(tmp_path / "c.json")
+    again = Result.load(tmp_path / "c.json")
+    assert str(again) == str(card)
+    assert again.evidence().equals(card.evidence())
+    assert again.provenance.model == scores.provenance.model
+    (shown,) = card.figures()
+    frame = card.to_frame().set_index("score").loc[list(shown.mark.names)]
+    np.testing.assert_array_equal(shown.mark.series[0].values, frame["value"])
+    np.testing.assert_array_equal(shown.mark.series[1].values, frame["null"])
+    assert interp.head_card(model, "L1.H0", scores).labels == ()
     with pytest.raises(ConfigError, match="not a head"):
         interp.head_card(model, "embed", scores)
 

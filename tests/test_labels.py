@@ -11,11 +11,12 @@ from conftest import random_model, random_tokens
 
 import interp
 from interp import CacheError, ConfigError, GPTConfig, HookedGPT, Result, TokenError
-from interp.analysis.heads.labels import _value_and_null, ablation_losses, label_heads
+from interp.analysis.heads.behaviours import ablation_losses
+from interp.analysis.heads.labels import label_heads
 from interp.analysis.heads.scores import head_scores
+from interp.analysis.heads.seen import value_and_null
 from interp.cli import main
 from interp.ground_truth import heads as truth
-from interp.pages import figures
 
 
 def repeats(n, seed=0):
@@ -59,7 +60,7 @@ def test_the_highest_null_is_taken(planted):
     _, scores = planted
     second = np.arange(40) % 2 == 1
     i = scores.scores.index("induction")
-    value, null = _value_and_null(scores, i, second)
+    value, null = value_and_null(scores, i, second)
     use = scores.usable(i) & second
     np.testing.assert_allclose(value, scores.values[i][..., use])
     means = np.stack([
@@ -151,10 +152,47 @@ def test_table_disk_and_figure(planted, tmp_path):
     assert promised <= set(frame.columns)
     found.save(tmp_path / "l.json")
     assert Result.load(tmp_path / "l.json").to_frame().equals(frame)
-    ((figure, caption),) = figures.figures_of(found).values()
-    assert "n = 40 sequences" in caption
-    names = [t.get_text() for t in figure.axes[0].get_yticklabels()]
-    assert "L1.H0  induction" in names
+    (shown,) = found.figures()
+    assert "n = 40 sequences, seed 0" in shown.caption
+    mark = shown.mark
+    at = mark.names.index("L1.H0  induction")
+    row = frame.query("layer == 1 and label == 'induction'").iloc[0]
+    for series, what in zip(mark.series, ("effect", "control"), strict=True):
+        drawn = (series.values[at], series.low[at], series.high[at])
+        assert drawn == (row[what], row[f"{what}_low"], row[f"{what}_high"])
+    assert found.confirmed[0]
+    unsure = dataclasses.replace(found, confirmed=np.arange(len(frame)) != 0)
+    mark = unsure.picture().mark
+    bold = {mark.names[i] for i in mark.strong}
+    assert bold == set(mark.names) - {f"L{found.layers[0]}.H{found.heads[0]}  {found.labels[0]}"}
+
+
+def test_a_heads_own_picture_has_its_rows_only(planted):
+    found = label_heads(*planted)
+    shown = found.picture("L1.H0")
+    assert shown.name == "head-labels-L1.H0"
+    assert {name.split()[0] for name in shown.mark.names} == {"L1.H0"}
+    with pytest.raises(ConfigError, match=r"no figure 'L0\.H1'"):
+        found.picture("L0.H1")  # never seen
+
+
+def test_summary_and_finding_say_what_the_table_says(planted):
+    found = label_heads(*planted)
+    table = found.to_frame()
+    lines = found.summary().splitlines()
+    assert lines[0].startswith("n = 40 sequences of 16, 4 untrained models, seed 0.")
+    assert len(lines) == len(table) + 2
+    row = table.query("layer == 1 and label == 'induction'").iloc[0]
+    (line,) = (line for line in lines if "L1.H0  induction" in line)
+    assert f"score {row['score']:.2f} (null {row['null']:.2f})" in line
+    assert line.endswith("  confirmed")
+    assert lines[-1] == "2 of 4 heads have a confirmed label"
+    best = table[table["confirmed"]].nlargest(1, "effect").iloc[0]
+    finding = found.finding()
+    assert finding.text.startswith("2 heads have a name that survived intervention")
+    assert f"“{best['label']}”" in finding.text
+    assert f"{best['effect']:+.2f} nats [{best['effect_low']:+.2f}" in finding.text
+    assert (finding.select, finding.rank) == (f"head=L{best['layer']}.H{best['head']}", 2)
 
 
 def test_nothing_seen_is_a_normal_answer(tmp_path):
@@ -165,7 +203,11 @@ def test_nothing_seen_is_a_normal_answer(tmp_path):
     assert found.to_frame().empty
     found.save(tmp_path / "l.json")
     assert len(Result.load(tmp_path / "l.json").labels) == 0
-    figures.figures_of(found)
+    (shown,) = found.figures()
+    assert shown.mark.names == ()
+    assert shown.mark.empty == "no head's score stands above its nulls"
+    assert found.finding().text.startswith("No head has a name that survives: 0 scores")
+    assert found.summary().endswith("0 of 8 heads have a confirmed label")
 
 
 def test_same_seed_same_answer(planted):

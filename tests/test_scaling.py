@@ -11,6 +11,7 @@ from interp import (
     AttentionScaling,
     ConfigError,
     Result,
+    SoftmaxStatistics,
     TokenError,
     attention_scaling,
     entropy_floor,
@@ -252,14 +253,17 @@ def test_theory_goes_to_disk_and_back_and_is_drawn_from_its_numbers(result, tmp_
     assert again.to_document() == result.to_document()
     assert again.provenance.seed == 0
     (shown,) = again.figures()
-    drawn = np.concatenate([series.values for series in shown.mark.series])
-    if result.heading.startswith("What softmax"):
-        assert drawn[:2].tolist() == [result.median_largest[0], result.mean_largest[0]]
-        assert "8 independent normal scores" in result.summary()
+    series = shown.mark.series
+    if isinstance(result, SoftmaxStatistics):
+        value, error = result.median_largest
+        assert series[0].values[0] == value
+        np.testing.assert_allclose(series[0].high[0] - value, 1.96 * error)
+        assert result.to_frame()["standard_error"].iloc[0] == error
     else:
-        table = result.to_frame().set_index("of")
-        assert drawn[:5].tolist() == table.loc["score", "q05":"q95"].tolist()
-        assert "500 rows" in result.summary()
+        table = result.to_frame()
+        assert series[0].values.tolist() == table["q50"].tolist()
+        assert series[1].values.tolist() == table["mean"].tolist()
+    assert "seed 0" in result.summary()
 
 
 def test_the_earlier_name_of_the_std_is_still_taken():

@@ -18,12 +18,11 @@ from interp.analysis.scaling.arms import (
     Run,
     build_arm,
     measure,
-    row_statistics,
     some_windows,
     train_run,
 )
-from interp.analysis.scaling.identity import scale_identity
-from interp.analysis.scaling.start import predicted_entropy, predicted_std
+from interp.analysis.scaling.initial import predicted_entropy, predicted_std, statistics_of_rows
+from interp.analysis.scaling.rescaled import scale_identity
 from interp.analysis.scaling.sweep import scaling_sweep
 from interp.analysis.scaling.theory import QUANTILES
 from interp.cli import main
@@ -201,11 +200,11 @@ def test_an_unknown_arm_is_refused():
 # ---- what is measured -------------------------------------------------------------------------
 
 
-def test_row_statistics_by_hand():
+def test_statistics_of_rows_by_hand():
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((3, 2, 5, 5))
     masked = torch.from_numpy(np.where(np.tri(5, dtype=bool), scores, -np.inf))
-    entropy, std = row_statistics(masked)
+    entropy, std = statistics_of_rows(masked)
     for head in range(2):
         rows = [scores[b, head, t, : t + 1] for b in range(3) for t in range(1, 5)]
         h = [
@@ -341,9 +340,9 @@ def test_processes_give_what_one_gives(tmp_path):
     np.testing.assert_allclose(two.loss, one.loss, atol=1e-5)
 
 
-def test_summary_and_best_rates(tmp_path):
+def test_table_by_arm_and_best_rates(tmp_path):
     result = scaling_sweep(recipe(), tmp_path / "a", **GRID, corpus=CORPUS)
-    table = result.best()
+    table = result.by_arm()
     assert len(table) == 4
     best = result.best_rates()
     for row in table.itertuples():
@@ -416,7 +415,7 @@ def test_initial_attention_goes_to_disk_and_is_drawn_from_its_table(tmp_path):
             rows["entropy"].tolist(), rows["low"].tolist(),
         )  # fmt: skip
         assert theory.values.tolist() == rows["predicted_entropy"].tolist()
-    np.testing.assert_allclose(table["entropy"].to_numpy().reshape(2, 3).T, result.entropy.mean(-1))
+    np.testing.assert_allclose(table["entropy"].to_numpy().reshape(2, 3), result.entropy.mean(-1))
 
 
 def test_a_sweep_whose_recipe_was_written_otherwise_goes_on(tmp_path):

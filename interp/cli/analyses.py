@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 import interp
-from interp.cli.options import OutOption, RecipeArg
 from interp.cli.command import Run, command
+from interp.cli.options import OutOption, RecipeArg
 from interp.cli.progress import say
 from interp.errors import ConfigError, TokenError
 

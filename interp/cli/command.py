@@ -69,7 +69,7 @@ class Run:
         """Returns the same for another model of this folder."""
         from interp.pages.passages import tokens_of
 
-        return tokens_of(model, self.path, self.sequences, text=self.text, prompt=self.prompt)
+        return tokens_of(model, self.sequences, text=self.text, prompt=self.prompt)
 
 
 @dataclass(frozen=True, kw_only=True)

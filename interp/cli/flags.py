@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 
 OTHER_NAMES = {"folder": "out", "foils": "foil"}  # argument of the library: option here
-REMEDIES = "another|choose|give|lower|raise|set|with"  # what stands before an argument to change
+REMEDIES = "another|choose|give|lower|raise|set"  # what stands before an argument to change
 
 
 def flag_of(name: str) -> str:
@@ -33,13 +33,14 @@ def in_flags(message: str, options: Collection[str]) -> str:
         return message
     names = "|".join(sorted(map(re.escape, flags), key=len, reverse=True))
     free = r"(?<![\w.\-'\"])"  # not a part of a longer name, not quoted
+    over = r"(?=[,;:]|$| (?:and|instead|or)\b)"  # the end of what is named
 
     def flagged(found: re.Match[str]) -> str:
         return found["before"] + flags[found["name"]]
 
     for pattern in (
         rf"{free}(?P<before>)(?P<name>{names})(?==| = )",
-        rf"\b(?P<before>(?:{REMEDIES}) )(?P<name>{names})\b(?! file)",
+        rf"\b(?P<before>(?:{REMEDIES}) )(?:an? )?(?P<name>{names}){over}",
         rf"(?P<before>--[\w-]+(?:,| and| or) )(?P<name>{names})\b",
         rf"{free}(?P<before>)(?P<name>(?=\w*_)(?:{names}))(?![\w.'\"])",
     ):

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 import interp
-from interp.cli.options import FreshOption, OutOption, RecipeArg
 from interp.cli.command import Made, Run, command
+from interp.cli.options import FreshOption, OutOption, RecipeArg
 from interp.cli.progress import say
 from interp.errors import ConfigError
 
@@ -28,14 +28,15 @@ def run(run: Run, out: OutOption = None, fresh: FreshOption = False) -> Made:
     folder = _train(run, recipe, out, fresh)
     say(f"trained: {folder}")
     trained = Run(path=folder, sequences=16, device=run.device, bars=run.bars)
-    say(_cached(trained, Path("caches") / folder.name, "contributions", dry_run=False).text)
+    kept = _cached(trained, Path("caches") / folder.name, "contributions", dry_run=False)
+    (say if run.as_json else print)(kept.text)
     one = Run(path=folder, device=run.device)
     _, cache = trained.model.run_with_cache(one.tokens_of(trained.model))
     for by in ("block", "head"):
         parts = interp.logit_attribution(trained.model, cache, by)
         say(f"split by {by}: {len(parts.components)} rows, missing the model's logits by at most "
             f"{parts.completeness_error.max():.1e}")  # fmt: skip
-    page = interp.report(folder, device=run.place, progress=run.bars.of("results")).resolve()
+    page = interp.report(trained.model, progress=run.bars.of("results")).resolve()
     say("report:")
     return Made(text=str(page), document={"model": str(folder), "report": str(page)})
 

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 import interp
-from interp.cli.options import OutOption
 from interp.cli.command import Made, Run, command
+from interp.cli.options import OutOption
 
 
 @command(
@@ -32,8 +32,8 @@ def report(
 ) -> Made:
     """Write one HTML file to explore what the model does, and the figures and numbers beside it."""
     page = interp.report(
-        run.path, out, text=run.text, prompt=run.prompt, sections=sections, max_mb=max_mb,
-        seed=run.seed, device=run.place, progress=run.bars.of("results"),
+        run.model, out, text=run.text, prompt=run.prompt, sections=sections, max_mb=max_mb,
+        seed=run.seed, progress=run.bars.of("results"),
     )  # fmt: skip
     if open_it:
         webbrowser.open(page.resolve().as_uri())

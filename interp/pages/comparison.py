@@ -10,18 +10,21 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.analysis.causal.effects import ComponentEffects, component_effects
-from interp.analysis.heads.labels import HeadLabels, label_heads
-from interp.analysis.heads.scores import HeadScores, head_scores
+from interp.analysis.causal.effect_results import ComponentEffects
+from interp.analysis.causal.effects import component_effects
+from interp.analysis.heads.label_results import HeadLabels
+from interp.analysis.heads.labels import label_heads
+from interp.analysis.heads.score_results import HeadScores
+from interp.analysis.heads.scores import head_scores
 from interp.data.corpus import cut, load_corpus
 from interp.errors import ConfigError
 from interp.figures.marks import Dots, Series
 from interp.figures.palette import of_series
 from interp.gpt.model import HookedGPT
-from interp.pages.passages import text_of
 from interp.pages.study import StudySection, write_study
 from interp.results.intervals import mean_interval
 from interp.results.result import Shown, to_numpy
+from interp.training.held_out import corpus_of
 
 MARKERS = "osD^vP"
 UNTRAINED_SEED = 10_000  # and the comparison's own: no recipe's
@@ -110,7 +113,7 @@ def _passages(
     """The name of the text, and passages of it that fit every model."""
     if text is not None:
         return Path(text).name, cut(load_corpus(path=text).text, n_ctx, n)
-    corpus = text_of(None if isinstance(first, HookedGPT) else Path(first))
+    corpus = corpus_of(first)
     return corpus.name, corpus.passages(n_ctx, n)
 
 

@@ -23,10 +23,11 @@ from interp.gpt.cache import ActivationCache
 from interp.gpt.folder import model_hash
 from interp.gpt.model import HookedGPT
 from interp.pages.page import write_report
-from interp.pages.passages import text_of, tokens_of
+from interp.pages.passages import tokens_of
 from interp.pages.reading import RESULTS, check_free
 from interp.results.provenance import versions
 from interp.results.result import Result
+from interp.training.held_out import corpus_of
 
 CONTEXTS, FEWEST = 48, 10  # of the model's own text; with fewer, what needs them is left out
 SAMPLE, SAMPLE_START = 250, 8  # characters
@@ -38,7 +39,6 @@ class Subject:
     """What a report is about, and what of it is already made, by name of the piece."""
 
     model: HookedGPT
-    folder: Path | None
     passage: torch.Tensor
     contexts: torch.Tensor | None
     seed: int
@@ -54,7 +54,7 @@ class Subject:
     def corpus(self) -> Corpus | None:
         """The text that the model was trained on; None where it is not a text, or not known."""
         try:
-            found = text_of(self.folder)
+            found = corpus_of(self.model)
         except (TextError, ConfigError):
             return None
         return found if isinstance(found, Corpus) else None
@@ -100,13 +100,15 @@ def _baselines(on: Subject, _: torch.Tensor) -> Result | None:
 
 
 def _history(on: Subject, _: torch.Tensor) -> Result | None:
-    if on.folder is None or not _has_history(on):
+    folder = on.model.folder
+    if folder is None or not _has_history(on):
         return None
-    return interp.training_history(on.folder, on.model, on.made["baselines"])
+    return interp.training_history(folder, on.model, on.made["baselines"])
 
 
 def _has_history(on: Subject) -> bool:
-    return on.folder is not None and (on.folder / "history.csv").is_file()
+    folder = on.model.folder
+    return folder is not None and (folder / "history.csv").is_file()
 
 
 PIECES = (
@@ -145,7 +147,6 @@ def report(
     sections: str | Sequence[str] = "all",
     max_mb: float = 3.0,
     seed: int = 0,
-    device: str | torch.device = "cpu",
     progress: Progress | None = None,
 ) -> Path:
     """Computes what a report of a model holds, writes it, and returns the page's path.
@@ -154,7 +155,7 @@ def report(
     seed, versions): the same report again takes seconds. See `write_report` for the page.
 
     Args:
-        model: a model, or its folder. Only a folder tells of the training and of its text.
+        model: a model, or its folder. Only of one from a folder are training and text known.
         out: where to write; by default `reports/<name of the model>`.
         text: a UTF-8 file to look at instead of the text that the model was trained on.
         prompt: the passage to explore; by default the start of the text.
@@ -162,7 +163,6 @@ def report(
             sequence or with commas between; or "all".
         max_mb: the page may not be larger.
         seed: of all that is sampled.
-        device: where to run a model that is given as a folder.
         progress: called with (pieces done, of how many).
 
     Warns:
@@ -175,17 +175,14 @@ def report(
         OutputError: the folder cannot be written, or holds something else; the page is too large.
     """
     wanted = _chosen(sections)
-    folder = None if isinstance(model, HookedGPT) else Path(model)
-    gpt = model if isinstance(model, HookedGPT) else HookedGPT.from_pretrained(model, device)
-    title = gpt.name or "model" if folder is None else folder.name
+    gpt = model if isinstance(model, HookedGPT) else HookedGPT.from_pretrained(model)
+    title = gpt.name or "model"
     out = Path("reports") / title if out is None else Path(out)
-    passage = tokens_of(gpt, folder, 1, text=text, prompt=prompt)
+    passage = tokens_of(gpt, 1, text=text, prompt=prompt)
     if passage.shape[1] < 2:
         raise TokenError("a report needs a passage of at least two characters; got 1, give more")
     check_free(out, title)
-    subject = Subject(
-        model=gpt, folder=folder, passage=passage, contexts=_contexts(gpt, folder, text), seed=seed
-    )
+    subject = Subject(model=gpt, passage=passage, contexts=_contexts(gpt, text), seed=seed)
     results = _computed([p for p in PIECES if p.section in wanted], subject, out, progress)
     return write_report(
         out, gpt, results, title=title, sample=_sample(subject) if "training" in wanted else "",
@@ -205,12 +202,10 @@ def _chosen(sections: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(given)
 
 
-def _contexts(
-    model: HookedGPT, folder: Path | None, text: str | Path | None
-) -> torch.Tensor | None:
+def _contexts(model: HookedGPT, text: str | Path | None) -> torch.Tensor | None:
     """Whole contexts to measure heads and effects on; None where there is no such text."""
     try:
-        found = tokens_of(model, folder, CONTEXTS, text=text)
+        found = tokens_of(model, CONTEXTS, text=text)
     except (TextError, TokenError, ConfigError):
         found = None
     if found is None or len(found) < FEWEST:

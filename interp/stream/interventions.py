@@ -140,7 +140,7 @@ def intervene(
             raise ConfigError(
                 f"'{one}': an attention map has two axes of positions; leave them out"
             )
-        new = _replacement(one, part, reference, source, rows, seed)
+        new = _replacement(model, one, part, reference, source, rows, seed)
         if one.into is None:
             hooks.append((part.hook, _replacing(model, part, one, new)))
         else:
@@ -154,7 +154,7 @@ def _held_out(model: HookedGPT, wanted: Sequence[Intervention]) -> Tensor | None
     needing = [one for one in wanted if one.kind in ("mean", "resample")]
     if not needing:
         return None
-    if getattr(model, "folder", None) is None:
+    if model.folder is None:
         raise ConfigError(
             f"'{needing[0]}' needs reference=, the sequences to take values from (only a model "
             "that came from its folder has a default: its own held-out text)"
@@ -185,6 +185,7 @@ def _part(model: HookedGPT, name: str) -> Component:
 
 
 def _replacement(
+    model: HookedGPT,
     one: Intervention,
     part: Component,
     reference: ReferenceSet | None,
@@ -198,7 +199,7 @@ def _replacement(
     if one.kind == "patch":
         if source is None:
             raise ConfigError(f"'{one}' needs source=, the cache of another run")
-        theirs = part.value(source.model, source[part.hook])
+        theirs = part.value(model, source[part.hook])
         return lambda value: _fitting(theirs, value, one)
     assert reference is not None
     reference.prepare([part.hook], keep=one.kind == "resample")  # before the run that it serves

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import ClassVar
@@ -61,7 +61,7 @@ def read_history(path: Path) -> list[HistoryRow]:
         raise CheckpointError(f"{path} is not a training history: {error}") from error
 
 
-def _row(values: dict[str, str]) -> HistoryRow:
+def _row(values: Mapping[Hashable, str]) -> HistoryRow:
     step, tokens = int(values["step"]), int(values["tokens"])
     rest = {name: float(values[name]) for name in COLUMNS[2:]}
     return HistoryRow(step=step, tokens=tokens, **rest)

@@ -216,7 +216,7 @@ class ComponentEffects(Result):
         table = self.to_frame()
         parts = table[~table["component"].isin(("embed", "pos_embed"))]
         parts = table if parts.empty else parts
-        most = parts.iloc[int(parts["total"].abs().to_numpy().argmax())]
+        most = parts.iloc[int(parts["total"].abs().to_numpy().argmax())].to_dict()
         above = table["total"] > 2 * table["direct"].clip(lower=0)
         hidden = int((above & (table["total_low"] > 0)).sum())
         name, unit = most["component"], unit_of(self.metric)

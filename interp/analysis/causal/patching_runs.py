@@ -226,7 +226,8 @@ def _together(
         repeated = stream.expand(len(patches), *stream.shape).flatten(0, 1)
         with _replaced(pair, patches):
             logits = run_from(model, repeated, depth)
-        return logits[:, pair.position].unflatten(0, (len(patches), -1))
+        read: Tensor = logits[:, pair.position]
+        return read.unflatten(0, (len(patches), -1))
     changes = torch.stack([patch.whole(n_pos) for patch in patches])
     if into is None:
         first = min(patch.first for patch in patches)

@@ -2,97 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from interp.analysis.circuits.circuits import copying_of, ov_circuit
-from interp.analysis.heads.labels import HeadLabels
-from interp.analysis.heads.scores import HeadScores
+from interp.analysis.circuits.weights import copying_of, ov_circuit
+from interp.analysis.heads.card_results import EVIDENCE, HeadCard
+from interp.analysis.heads.label_results import HeadLabels
+from interp.analysis.heads.score_results import HeadScores
 from interp.errors import ConfigError
 from interp.figures.palette import visible
 from interp.gpt.model import HookedGPT
+from interp.hooks import FactoredMatrix
+from interp.results.provenance import Provenance
 from interp.results.result import to_numpy
 from interp.stream.components import component
 
-EXAMPLES, WRITES, CONTEXT = 8, 6, 12
-
-
-@dataclass(frozen=True, kw_only=True)
-class Example:
-    """A query and the key that it gives most weight, in context: text up to the query."""
-
-    sequence: int
-    query: int
-    key: int
-    weight: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Write:
-    """What attending to a token adds to the logits: the token, the most raised ones, by how much
-    (logits over the mean, before LayerNorm's scales)."""
-
-    token: int
-    raised: tuple[int, ...]
-    by: tuple[float, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadCard:
-    """Everything that is known of one head. `str()` gives it as text."""
-
-    head: str
-    labels: tuple[str, ...]
-    evidence: tuple[dict[Hashable, Any], ...]
-    scores: tuple[dict[Hashable, Any], ...]
-    copying: float
-    examples: tuple[Example, ...]
-    writes: tuple[Write, ...]
-    characters: tuple[str, ...] | None
-    tokens: np.ndarray
-
-    def __str__(self) -> str:
-        lines = [f"{self.head}: {', '.join(self.labels) or 'no confirmed label'}"]
-        for row in self.evidence:
-            lines.append(
-                f"  {row['label']}: score {row['score']:.2f} (null {row['null']:.2f}), effect "
-                f"{row['effect']:+.3f} [{row['effect_low']:+.3f}, {row['effect_high']:+.3f}] nats, "
-                f"control {row['control']:+.3f}, {'' if row['confirmed'] else 'not '}confirmed"
-            )
-        lines.append("  scores furthest from their nulls:")
-        for row in self.scores:
-            lines.append(
-                f"    {row['score']:<14} {row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]  "
-                f"null {row['null']:.3f}"
-            )
-        lines.append("  attends most, in context (key ← query):")
-        for one in self.examples:
-            text = self.text(one.sequence, max(0, one.query - CONTEXT), one.query + 1)
-            key = self.text(one.sequence, one.key, one.key + 1)
-            lines.append(f"    {one.weight:.2f}  {key} at −{one.query - one.key}  …{text}")
-        lines.append(
-            f"  writes (OV circuit; copying {self.copying:+.2f}), on attending to a token (logits "
-            "over the mean, before LayerNorm's scales):"
-        )
-        lines += [f"    {self.glyph(write.token)}: {self.raised(write)}" for write in self.writes]
-        return "\n".join(lines)
-
-    def raised(self, write: Write) -> str:
-        """Returns the tokens that a write raises most, each with its logits."""
-        pairs = zip(write.raised, write.by, strict=True)
-        return "  ".join(f"{self.glyph(token)} {by:+.3f}" for token, by in pairs)
-
-    def text(self, sequence: int, start: int, stop: int) -> str:
-        """Returns a piece of a sequence, spaces and newlines made visible."""
-        return "".join(self.glyph(int(t)) for t in self.tokens[sequence, start:stop])
-
-    def glyph(self, token: int) -> str:
-        """Returns a token's character made visible; its number where there are no characters."""
-        return visible(self.characters[token]) if self.characters else f"{token} "
+SCORES, EXAMPLES, WRITES, RAISED, CONTEXT = 8, 8, 6, 3, 12
+SEQUENCES = 64  # that examples are taken from
+Glyph = Callable[[int], str]
 
 
 @torch.no_grad()
@@ -113,50 +43,88 @@ def head_card(
     part = component(model.config, head)
     if part.kind != "head":
         raise ConfigError(f"{head!r} is not a head; give one such as L0.H3")
-    layer, index = part.layer, part.index
-    table = scores.to_frame().query("layer == @layer and `head` == @index")
-    away = (table["value"] - table["null"]).abs() / table["null"].abs().clip(lower=0.02)
-    furthest = table.loc[away.sort_values(ascending=False).index[:8]]
-    rows = []
-    if labels is not None:
-        rows = labels.to_frame().query("layer == @layer and `head` == @index").to_dict("records")
-    ov = ov_circuit(model, layer, index)
-    sizes = to_numpy(ov.A.norm(dim=-1))
-    seen = np.unique(scores.tokens)
-    strongest = seen[np.argsort(-sizes[seen], kind="stable")[:WRITES]]
+    characters = None if model.tokenizer is None else model.tokenizer.characters
+
+    def glyph(token: int) -> str:
+        return visible(characters[token]) if characters else f"{token} "
+
+    ov = ov_circuit(model, part.layer, part.index)
+    ids = torch.from_numpy(np.array(scores.tokens))
     return HeadCard(
         head=head,
-        labels=tuple(labels.of(layer, index)) if labels is not None else (),
-        evidence=tuple(rows),
-        scores=tuple(furthest[["score", "value", "low", "high", "null"]].to_dict("records")),
         copying=copying_of(ov),
-        examples=_examples(model, layer, index, scores.tokens),
-        writes=tuple(_write(ov.A[int(t)] @ ov.B, int(t)) for t in strongest),
-        characters=None if model.tokenizer is None else model.tokenizer.characters,
-        tokens=scores.tokens,
+        **_furthest(scores, part.layer, part.index),
+        **_evidence(labels, part.layer, part.index),
+        **_examples(model, part.layer, part.index, scores.tokens, glyph),
+        **_writes(ov, np.unique(scores.tokens), glyph),
+        provenance=Provenance.of(model, ids, seed=scores.provenance.seed),
     )
 
 
-def _examples(model: HookedGPT, layer: int, head: int, tokens: np.ndarray) -> tuple[Example, ...]:
-    """The strongest weights beyond the query's own position and position 0; one a sequence."""
-    ids = torch.from_numpy(np.array(tokens[:64])).to(model.device)
+def _furthest(scores: HeadScores, layer: int, head: int) -> dict[str, Any]:
+    """The scores furthest from uniform attention, in shares of it."""
+    table = scores.to_frame().query("layer == @layer and `head` == @head")
+    away = (table["value"] - table["null"]).abs() / table["null"].abs().clip(lower=0.02)
+    most = table.loc[away.sort_values(ascending=False).index[:SCORES]]
+    return {
+        "score_names": tuple(most["score"]), "score": most["value"].to_numpy(),
+        "score_low": most["low"].to_numpy(), "score_high": most["high"].to_numpy(),
+        "score_null": most["null"].to_numpy(),
+    }  # fmt: skip
+
+
+def _evidence(labels: HeadLabels | None, layer: int, head: int) -> dict[str, Any]:
+    """The labels, and what became of those that were tried."""
+    if labels is None:
+        return {"labels": (), "tried": (), "tried_numbers": np.zeros((0, len(EVIDENCE)))}
+    table = labels.to_frame().query("layer == @layer and `head` == @head")
+    return {
+        "labels": tuple(labels.of(layer, head)),
+        "tried": tuple(table["label"]),
+        "tried_numbers": table[list(EVIDENCE)].to_numpy(dtype=np.float64),
+    }
+
+
+def _examples(
+    model: HookedGPT, layer: int, head: int, tokens: np.ndarray, glyph: Glyph
+) -> dict[str, Any]:
+    """The largest weights beyond the query's own position and position 0; one per sequence."""
+    ids = torch.from_numpy(np.array(tokens[:SEQUENCES])).to(model.device)
     name = f"blocks.{layer}.attn.hook_pattern"
     _, cache = model.run_with_cache(ids, names_filter=name, return_type=None)
     pattern = to_numpy(cache["pattern", layer][:, head]).copy()  # [batch pos key]
     n = pattern.shape[-1]
     pattern[:, np.arange(n), np.arange(n)] = 0
     pattern[:, :, 0] = 0
-    best = pattern.reshape(len(pattern), -1).argmax(1)
-    weights = pattern.reshape(len(pattern), -1).max(1)
-    order = np.argsort(-weights, kind="stable")[:EXAMPLES]
-    return tuple(
-        Example(sequence=int(b), query=int(best[b] // n), key=int(best[b] % n),
-                weight=float(weights[b]))
-        for b in order
-    )  # fmt: skip
+    flat = pattern.reshape(len(pattern), -1)
+    of = np.argsort(-flat.max(1), kind="stable")[:EXAMPLES]  # the sequences
+    pos, key = np.divmod(flat.argmax(1)[of], n)
+    return {
+        "example_weight": flat.max(1)[of], "example_back": pos - key,
+        "example_sequence": of, "example_pos": pos,
+        "example_key": tuple(glyph(int(t)) for t in tokens[of, key]),
+        "example_text": tuple(
+            "".join(glyph(int(t)) for t in tokens[b, max(0, t - CONTEXT) : t + 1])
+            for b, t in zip(of, pos, strict=True)
+        ),
+    }  # fmt: skip
 
 
-def _write(row: torch.Tensor, token: int) -> Write:
-    centred = to_numpy(row - row.mean())
-    top = np.argsort(-centred, kind="stable")[:3]
-    return Write(token=token, raised=tuple(map(int, top)), by=tuple(map(float, centred[top])))
+def _writes(ov: FactoredMatrix, seen: np.ndarray, glyph: Glyph) -> dict[str, Any]:
+    """What attending to a token adds to the logits, for the tokens of which most is written."""
+    sizes = to_numpy(ov.A.norm(dim=-1))
+    strongest = seen[np.argsort(-sizes[seen], kind="stable")[:WRITES]]
+    rows = [to_numpy(row - row.mean()) for row in (ov.A[int(t)] @ ov.B for t in strongest)]
+    raised = np.stack([np.argsort(-row, kind="stable")[:RAISED] for row in rows])
+    by = np.stack([row[top] for row, top in zip(rows, raised, strict=True)])
+    return {
+        "write_token": tuple(glyph(int(t)) for t in strongest), "write_token_ids": strongest,
+        "write_raised": tuple(_in_words(*pair, glyph) for pair in zip(raised, by, strict=True)),
+        "write_raised_ids": raised, "write_raised_by": by,
+    }  # fmt: skip
+
+
+def _in_words(raised: np.ndarray, by: np.ndarray, glyph: Glyph) -> str:
+    """The tokens that are raised most, each with its logits."""
+    pairs = zip(raised, by, strict=True)
+    return "  ".join(f"{glyph(int(token))} {logits:+.3f}" for token, logits in pairs)

@@ -6,158 +6,33 @@ lower; the scores of every head; and what each path from an earlier head into th
 values of a later layer carries of that loss. On the sequences given: the in-context-learning score,
 the loss late in the context less the loss early in it (Olsson et al. 2022).
 
-The change point splits the repeated loss into two levels by least squares. Its interval is over
-sequences. Less than a halving is no change: ordinary learning lowers a loss too. (The loss itself,
-not its log, whose largest falls come long after, where hardly any loss is left.)
+Where the repeated loss fell is told by `interp.analysis.heads.change_points`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analysis.circuits.circuits import path_effects
+from interp.analysis.circuits.paths import path_effects
+from interp.analysis.heads.formation_results import Formation
 from interp.analysis.heads.scores import head_scores
-from interp.data.repeated import repeated_sequences
+from interp.data.repeated import repeated_sequences, repeats_for
 from interp.errors import CheckpointError, ConfigError, TokenError
 from interp.gpt.model import HookedGPT, Input, next_token_loss
-from interp.results import intervals
 from interp.results.provenance import Provenance
-from interp.results.result import Result, to_numpy
+from interp.results.result import to_numpy
 
 SCORES = ("previous", "duplicate", "induction", "sink", "entropy")
 SEQUENCES = 64
-HALVED = 0.5
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class ChangePoint:
-    """The first checkpoint after a change, with a 95 % interval, and the levels around it.
-
-    `step` is None where the second level is not below half of the first: nothing formed.
-    """
-
-    step: int | None
-    low: int | None
-    high: int | None
-    before: float
-    after: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Formation(Result):
-    """What was measured at each checkpoint.
-
-    `repeated_loss` and `first_loss` (nats a token, from the second copy on and in the first),
-    [step, sequence]; `values` [score, step, layer, head]; `paths` [sender, receiver, step], nats a
-    token of the repeated loss; `icl` [step, text]: late less early loss, NaN without sequences.
-    """
-
-    AXES: ClassVar = {
-        "steps": ("step",),
-        "repeated_loss": ("step", "sequence"),
-        "first_loss": ("step", "sequence"),
-        "values": ("score", "step", "layer", "head"),
-        "paths": ("sender", "receiver", "step"),
-        "icl": ("step", "text"),
-    }
-    NAMES: ClassVar = {"scores": "score", "senders": "sender", "receivers": "receiver"}
-    steps: np.ndarray
-    repeated_loss: np.ndarray
-    first_loss: np.ndarray
-    scores: tuple[str, ...]
-    values: np.ndarray
-    senders: tuple[str, ...]
-    receivers: tuple[str, ...]
-    paths: np.ndarray
-    icl: np.ndarray
-
-    def change_point(self, draws: int = 1000) -> ChangePoint:
-        """Returns where the repeated loss fell, if it did."""
-        return change_point(
-            self.steps, self.repeated_loss, draws=draws, seed=self.provenance.seed or 0
-        )
-
-    def to_frame(self) -> pd.DataFrame:
-        """Returns one row a step and measure: step, measure, value, low, high.
-
-        Measures: repeated_loss, first_loss and icl (intervals over sequences); for each score the
-        best head of each layer, as induction:L1; for each path its effect, as L0.H1>L1.k.
-        """
-        rows: list[pd.DataFrame] = []
-
-        def add(
-            measure: str, value: np.ndarray, low: object = np.nan, high: object = np.nan
-        ) -> None:
-            columns = {"step": self.steps, "measure": measure, "value": value}
-            rows.append(pd.DataFrame({**columns, "low": low, "high": high}))
-
-        for name in ("repeated_loss", "first_loss", "icl"):
-            held = getattr(self, name)
-            if held.shape[1]:
-                add(name, *intervals.mean_interval(held, seed=self.provenance.seed or 0))
-        for i, score in enumerate(self.scores):
-            best = self.values[i].min(-1) if score == "entropy" else self.values[i].max(-1)
-            for layer in range(best.shape[1]):
-                add(f"{score}:L{layer}", best[:, layer])
-        for s, r in np.ndindex(self.paths.shape[:2]):
-            if np.isfinite(self.paths[s, r]).all():
-                add(f"{self.senders[s]}>{self.receivers[r]}", self.paths[s, r])
-        return pd.concat(rows, ignore_index=True)
-
-
-def change_point(
-    steps: Int[np.ndarray, " step"],
-    losses: Float[np.ndarray, "step sequence"],
-    *,
-    most: float = HALVED,
-    draws: int = 1000,
-    seed: int = 0,
-) -> ChangePoint:
-    """Returns where the mean loss splits best into two levels, the second lower.
-
-    Args:
-        steps: of the checkpoints, rising.
-        losses: at each checkpoint, of each sequence.
-        most: the second level's largest share of the first that is still a change.
-        draws: resamples of sequences for the interval.
-        seed: of them.
-
-    Raises:
-        ConfigError: fewer than three checkpoints; losses that are not positive numbers.
-    """
-    losses = np.asarray(losses, dtype=np.float64)
-    if len(steps) < 3 or not (np.isfinite(losses).all() and (losses > 0).all()):
-        raise ConfigError(
-            f"a change point needs at least 3 checkpoints (got {len(steps)}) and positive losses"
-        )
-    at = int(_split(losses.mean(1)[:, None])[0])
-    before, after = float(losses[:at].mean()), float(losses[at:].mean())
-    if after > most * before:
-        return ChangePoint(None, None, None, before, after)
-    weights = intervals.bootstrap_weights(losses.shape[1], draws, seed)
-    low, high = np.quantile(_split(losses @ weights.T), (0.025, 0.975), method="nearest")
-    return ChangePoint(int(steps[at]), int(steps[low]), int(steps[high]), before, after)
-
-
-def _split(y: Float[np.ndarray, "step draw"]) -> Int[np.ndarray, " draw"]:
-    """The index that begins the second level, for each draw."""
-    n = len(y)
-    sums = y.cumsum(0)
-    before = np.arange(1, n)[:, None]
-    first, second = sums[:-1] / before, (sums[-1] - sums[:-1]) / (n - before)
-    explained = before * first**2 + (n - before) * second**2  # the larger, the less is left
-    return np.asarray(explained.argmax(0) + 1)
 
 
 def checkpoints_of(folder: str | Path) -> dict[int, Path]:
@@ -203,23 +78,13 @@ def formation(
         ConfigError: no blocks; an empty mapping.
         TokenError: a context too short, or a vocabulary too small, for tokens to repeat.
     """
-    if isinstance(checkpoints, str | Path):
-        places = checkpoints_of(checkpoints)
-        models = (
-            (step, HookedGPT.from_pretrained(place, device)) for step, place in places.items()
-        )
-        steps, of = list(places), len(places)
-    else:
-        steps, of = sorted(checkpoints), len(checkpoints)
-        models = ((step, checkpoints[step]) for step in steps)
-    if not steps:
-        raise ConfigError("there are no checkpoints to look at")
+    steps, models = _models(checkpoints, device)
     rows = []
-    for done, (_, model) in enumerate(models, 1):
+    for done, model in enumerate(models, 1):
         repeats, periods = random_repeats(model, sequences, seed)
         rows.append(_measure(model, repeats.to(model.device), periods, tokens, seed))
         if progress is not None:
-            progress(done, of)
+            progress(done, len(steps))
     last = rows[-1]
     return Formation(
         steps=np.array(steps),
@@ -232,27 +97,38 @@ def formation(
     )  # fmt: skip
 
 
+def _models(
+    checkpoints: str | Path | Mapping[int, HookedGPT], device: str | torch.device
+) -> tuple[list[int], Iterator[HookedGPT]]:
+    """The steps, and their models, each loaded when it is its turn."""
+    if isinstance(checkpoints, str | Path):
+        places = checkpoints_of(checkpoints)
+        steps = list(places)
+        models = (HookedGPT.from_pretrained(place, device) for place in places.values())
+    else:
+        steps = sorted(checkpoints)
+        models = (checkpoints[step] for step in steps)
+    if not steps:
+        raise ConfigError("there are no checkpoints to look at")
+    return steps, models
+
+
 def random_repeats(
     model: HookedGPT, count: int, seed: int
 ) -> tuple[Int[Tensor, "batch pos"], Int[Tensor, " batch"]]:
     """Returns random repeating tokens that fill a model's context, and their periods.
 
-    Periods run from an eighth to half of the context, as far as the vocabulary reaches: no token
-    occurs twice in a segment.
-
     Raises:
         TokenError: a context too short or a vocabulary too small.
     """
     n, d_vocab = model.config.n_ctx, model.config.d_vocab
-    greatest = min(n // 2, d_vocab)
-    least = max(2, min(n // 8, greatest))
-    if greatest < least:
+    reach = repeats_for(n, d_vocab)
+    if reach is None:
         raise TokenError(
             f"with n_ctx = {n} and d_vocab = {d_vocab} no tokens can repeat with a period of 2 or "
             "more; at least 4 and 2 are needed"
         )
-    rng = np.random.default_rng([seed, 4])
-    return repeated_sequences(d_vocab, count, n, (least, greatest), rng)
+    return repeated_sequences(d_vocab, count, n, reach, np.random.default_rng([seed, 4]))
 
 
 @torch.no_grad()

@@ -1,11 +1,11 @@
 """The sqrt(d_k) question, from scratch: one small GPT, its scores scaled in one of several ways,
-trained and measured.
+trained and measured; and what theory predicts of its start.
 
     arm          scores are                      what it tells
     "sqrt"       q·k / √d                        the lesson's
     "unscaled"   q·k                             what the lesson warns of
     "inverse"    q·k / d                         muP's (Yang et al. 2022, 2203.03466)
-    "learned"    gain · q·k / √d, one per head   whether training wants another scale
+    "learned"    gain · q·k / √d, a gain a head  whether training wants another scale
     "qk-norm"    gain · q̂·k̂ / √d                 q̂, k̂ of root mean square 1 (Henry et al. 2020)
     "matched"    q·k, W_Q and W_K each · d^(−¼)  the function of "sqrt" at the start, so what
                                                  differs later is optimisation alone
@@ -27,15 +27,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from interp.analysis.scaling.theory_results import QUANTILES
+from interp.analysis.scaling.initial import statistics_of_rows
+from interp.analysis.scaling.theory import QUANTILES
 from interp.errors import ConfigError, nearest
 from interp.gpt.config import GPTConfig
 from interp.gpt.model import HookedGPT
 from interp.results.result import to_numpy
-from interp.stream import rows
 from interp.training.losses import cross_entropy
 from interp.training.optimiser import make_optimizer, update
 from interp.training.recipe import AnyText, Recipe
@@ -116,11 +116,11 @@ def train_run(
     optimizer = make_optimizer(model, run.learning_rate, s.weight_decay, (s.beta1, s.beta2))
     parameters = list(model.parameters())
     moments = log_spaced_steps(s.steps, MOMENTS)
-    measured: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for step in range(s.steps + 1):
         if step in moments:
-            measured.append(measure(model, windows.to(device)))
-            if not math.isfinite(measured[-1]["loss"]):
+            rows.append(measure(model, windows.to(device)))
+            if not math.isfinite(rows[-1]["loss"]):
                 break
         if step == s.steps:
             break
@@ -131,9 +131,9 @@ def train_run(
         )  # fmt: skip
         loss = cross_entropy(model.train()(batch[:, :-1]), batch[:, 1:])
         update(optimizer, loss, rate, parameters, s.grad_clip)
-    blank = {name: (np.asarray(value) * np.nan).tolist() for name, value in measured[0].items()}
-    measured += [blank] * (len(moments) - len(measured))
-    return {"steps": moments, **{name: [one[name] for one in measured] for name in measured[0]}}
+    blank = {name: (np.asarray(value) * np.nan).tolist() for name, value in rows[0].items()}
+    rows += [blank] * (len(moments) - len(rows))
+    return {"steps": moments, **{name: [row[name] for row in rows] for name in rows[0]}}
 
 
 def measure(model: HookedGPT, windows: Int[Tensor, "window pos"]) -> dict[str, Any]:
@@ -154,25 +154,13 @@ def measure(model: HookedGPT, windows: Int[Tensor, "window pos"]) -> dict[str, A
     at = torch.tensor(QUANTILES, device=windows.device)
     sizes = [grad.abs().flatten(1).quantile(at, dim=1).T for grad in grads]  # [head quantile]
     by_head = torch.stack(sizes).unflatten(0, (-1, len(WEIGHTS))).transpose(1, 2)
-    entropy, std = zip(*(row_statistics(kept[name].detach()) for name in names), strict=True)
+    entropy, std = zip(*(statistics_of_rows(kept[name].detach()) for name in names), strict=True)
     return {
         "loss": loss,
         "entropy": to_numpy(torch.stack(entropy)).tolist(),
         "std": to_numpy(torch.stack(std)).tolist(),
         "gradient": to_numpy(by_head).tolist(),
     }
-
-
-def row_statistics(
-    scores: Float[Tensor, "batch head pos pos"],
-) -> tuple[Float[Tensor, " head"], Float[Tensor, " head"]]:
-    """Returns means over rows t ≥ 1: entropy over ln(t+1), and the std within a row.
-
-    The std is the root of the mean unbiased variance of a row's visible scores.
-    """
-    entropy = rows.normalised(rows.entropy_of_scores(scores))[..., 1:]
-    variance = rows.variance(scores)[..., 1:]
-    return entropy.mean((0, 2)), variance.mean((0, 2)).sqrt()
 
 
 def some_windows(text: AnyText, n_ctx: int, count: int) -> Int[Tensor, "window pos"]:

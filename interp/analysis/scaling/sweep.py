@@ -1,7 +1,7 @@
 """The grid of the sqrt(d_k) question: arms by head widths, learning rates and seeds.
 
-What a run is and what is measured stands in `interp.analysis.scaling.arms`; here are the grid and
-its folder, from which a stopped sweep goes on.
+What a run is and what is measured stands in `interp.analysis.scaling.arms`; here are the grid, its
+folder, from which a stopped sweep goes on, and its result.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ from interp.analysis.scaling.arms import (
     some_windows,
     train_run,
 )
-from interp.analysis.scaling.start import predicted_entropy, predicted_std
-from interp.analysis.scaling.sweep_results import ScalingSweep
+from interp.analysis.scaling.initial import predicted_entropy, predicted_std
+from interp.analysis.scaling.sweep_result import ScalingSweep
 from interp.errors import ConfigError, OutputError, TrainingInterrupted
 from interp.results.provenance import Provenance, versions
 from interp.training.recipe import AnyText, Recipe
@@ -37,7 +38,6 @@ from interp.training.run_folder import RECIPE, identity_of, is_identity
 
 D_HEADS = (8, 32, 128, 256)
 LEARNING_RATES = (1e-3, 3e-3, 1e-2)
-MEASURES = ("loss", "entropy", "std", "gradient")
 Progress = Callable[[int, int], None]
 
 
@@ -79,69 +79,67 @@ def scaling_sweep(
         TrainingInterrupted: Ctrl-C; finished runs are kept.
     """
     recipe = recipe if isinstance(recipe, Recipe) else Recipe.load(recipe)
-    axes = (tuple(arms), tuple(d_heads), tuple(learning_rates), tuple(range(seeds)))
-    _check_grid(arms, d_heads, learning_rates, seeds, jobs)
-    runs = [Run(arm=a, d_head=d, learning_rate=rate, seed=seed)
-            for a, d, rate, seed in itertools.product(*axes)]  # fmt: skip
+    grid = _Grid(tuple(arms), tuple(d_heads), tuple(learning_rates), seeds)
+    grid.check(jobs)
     corpus = corpus or recipe.text.load()
     corpus.check_long_enough(recipe.config(d_vocab=1).n_ctx)
     d_vocab = len(corpus.tokenizer())
-    stds = {(r.arm, r.d_head): predicted_std(build_arm(recipe, r, d_vocab).config, r.arm)
-            for r in runs}  # fmt: skip
+    configs = {(r.arm, r.d_head): build_arm(recipe, r, d_vocab).config for r in grid.runs()}
     folder = Path(folder)
     _claim(folder, recipe, corpus)
     with _no_later_than_ctrl_c(folder):
-        _do(runs, recipe, corpus, folder, jobs, device, progress)
-    found = [json.loads(_file(folder, run).read_text(encoding="utf-8")) for run in runs]
-    predicted = np.array([[stds[a, d] for d in d_heads] for a in arms])
-    result = _gathered(recipe, corpus, axes, found, predicted)
-    result.save(folder / "sweep.json")
-    files.write_text(folder / "sweep.csv", result.to_frame().to_csv(index=False))
-    return result
-
-
-def _check_grid(
-    arms: Sequence[str],
-    d_heads: Sequence[int],
-    learning_rates: Sequence[float],
-    seeds: int,
-    jobs: int,
-) -> None:
-    grids = {"arms": arms, "d_heads": d_heads, "learning_rates": learning_rates}
-    for name, values in grids.items():
-        if not values or len(set(values)) < len(values):
-            raise ConfigError(f"{name} = {list(values)} must have values, each once")
-    wrong = [x for x in (*d_heads, *learning_rates, seeds, jobs) if not 0 < x < math.inf]
-    if wrong:
-        raise ConfigError(f"d_heads, learning_rates, seeds and jobs must be positive: {wrong[0]}")
-
-
-def _gathered(
-    recipe: Recipe,
-    corpus: AnyText,
-    axes: tuple[tuple[Any, ...], ...],
-    found: list[dict[str, Any]],
-    predicted: np.ndarray,
-) -> ScalingSweep:
-    """The measures of all runs, in the order of the grid, along its axes."""
-    arms, d_heads, learning_rates, seeds = axes
-    shape, n_ctx = tuple(map(len, axes)), recipe.config(d_vocab=1).n_ctx
-
-    def along_axes(name: str) -> np.ndarray:
-        values = np.array([one[name] for one in found], dtype=np.float32)
-        return values.reshape(*shape, *values.shape[1:])
-
-    return ScalingSweep(
-        arms=arms, d_heads=np.array(d_heads), learning_rates=np.array(learning_rates),
-        seeds=np.array(seeds), steps=np.array(found[0]["steps"]), predicted_std=predicted,
-        predicted_entropy=np.vectorize(lambda s: predicted_entropy(s, n_ctx)[0])(predicted),
-        **{name: along_axes(name) for name in MEASURES},
+        _do(grid.runs(), recipe, corpus, folder, jobs, device, progress)
+    found = [json.loads(_file(folder, run).read_text(encoding="utf-8")) for run in grid.runs()]
+    stds = np.array([[predicted_std(configs[a, d], a) for d in d_heads] for a in arms])
+    n_ctx = recipe.config(d_vocab=1).n_ctx
+    result = ScalingSweep(
+        arms=grid.arms, d_heads=np.array(d_heads), learning_rates=np.array(learning_rates),
+        seeds=np.arange(seeds), steps=np.array(found[0]["steps"]), predicted_std=stds,
+        predicted_entropy=np.vectorize(lambda s: predicted_entropy(s, n_ctx)[0])(stds),
+        **{name: grid.gathered(found, name) for name in ("loss", "entropy", "std", "gradient")},
         recipe=recipe.to_toml(), text=corpus.name,
         provenance=Provenance(
             model=files.sha256(recipe.to_toml().encode()), tokens=corpus.sha256, dtype="float32",
             name=recipe.name, versions=dict(versions()),
         ),
     )  # fmt: skip
+    result.save(folder / "sweep.json")
+    files.write_text(folder / "sweep.csv", result.to_frame().to_csv(index=False))
+    return result
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The cells of a sweep."""
+
+    arms: tuple[str, ...]
+    d_heads: tuple[int, ...]
+    learning_rates: tuple[float, ...]
+    seeds: int
+
+    def check(self, jobs: int) -> None:
+        """Raises ConfigError unless there is something of everything, each once."""
+        for name in ("arms", "d_heads", "learning_rates"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ConfigError(f"{name} = {list(values)} must have values, each once")
+        numbers = (*self.d_heads, *self.learning_rates, self.seeds, jobs)
+        wrong = [x for x in numbers if not 0 < x < math.inf]
+        if wrong:
+            raise ConfigError(
+                f"d_heads, learning_rates, seeds and jobs must be positive: {wrong[0]}"
+            )
+
+    def runs(self) -> list[Run]:
+        """Returns the runs, in the order of the result's axes."""
+        cells = itertools.product(self.arms, self.d_heads, self.learning_rates, range(self.seeds))
+        return [Run(arm=a, d_head=d, learning_rate=rate, seed=s) for a, d, rate, s in cells]
+
+    def gathered(self, found: list[dict[str, Any]], name: str) -> np.ndarray:
+        """Returns one measure of all runs, along the result's axes."""
+        values = np.array([one[name] for one in found], dtype=np.float32)
+        shape = (len(self.arms), len(self.d_heads), len(self.learning_rates), self.seeds)
+        return values.reshape(*shape, *values.shape[1:])
 
 
 def _claim(folder: Path, recipe: Recipe, corpus: AnyText) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from interp.analysis.scaling.looks import ENTROPY, LOOKS, ticks_of
+from interp.analysis.scaling.styles import ARM_STYLES, ENTROPY, ticks_of
 from interp.figures.marks import Lines, Panels, Series
 from interp.results.result import Shown
 
 if TYPE_CHECKING:
-    from interp.analysis.scaling.sweep_results import ScalingSweep
+    from interp.analysis.scaling.sweep_result import ScalingSweep
 
 WEIGHT = "W_Q"  # whose gradients are drawn
 MAIN = ("sqrt", "unscaled", "matched")  # the arms whose gradients are
@@ -50,7 +50,7 @@ def _entropy(sweep: ScalingSweep) -> Panels:
         series = [_of_arm(of_step, arm, "entropy", line=step != 0) for arm in sweep.arms]
         if step == 0:
             series += [
-                Series(name="", values=values, colour=LOOKS[arm].colour, dashed=True)
+                Series(name="", values=values, colour=ARM_STYLES[arm].colour, dashed=True)
                 for arm, values in zip(sweep.arms, sweep.predicted_entropy, strict=True)
             ]
         title = "step 0; dashed: theory" if step == 0 else f"step {sweep.steps[-1]}"
@@ -63,10 +63,10 @@ def _entropy(sweep: ScalingSweep) -> Panels:
 
 def _of_arm(table: pd.DataFrame, arm: str, column: str, line: bool = True) -> Series:
     """An arm's column of a table, with the interval that stands beside it."""
-    look, one = LOOKS[arm], table[table["arm"] == arm]
+    style, one = ARM_STYLES[arm], table[table["arm"] == arm]
     values, low, high = (one[name].to_numpy() for name in (column, "low", "high"))
-    return Series(name=look.name, values=values, low=low, high=high, colour=look.colour,
-                  marker=look.marker, line=line)  # fmt: skip
+    return Series(name=style.name, values=values, low=low, high=high, colour=style.colour,
+                  marker=style.marker, line=line)  # fmt: skip
 
 
 def _gradients(sweep: ScalingSweep) -> Panels:
@@ -82,9 +82,9 @@ def _gradients(sweep: ScalingSweep) -> Panels:
         for arm in arms:
             one = table[(table["arm"] == arm) & (table["d_head"] == d_head)]
             low, median, high = (one[name].to_numpy() for name in ("q05", "q50", "q95"))
-            look = LOOKS[arm]
-            series.append(Series(name=look.name, values=median, low=low, high=high,
-                                 colour=look.colour, marker=look.marker))  # fmt: skip
+            style = ARM_STYLES[arm]
+            series.append(Series(name=style.name, values=median, low=low, high=high,
+                                 colour=style.colour, marker=style.marker))  # fmt: skip
         marks.append(Lines(
             title=f"d_head = {d_head}", x=at, series=tuple(series), x_label="step (log-spaced)",
             y_label=f"|entry of ∂L/∂{WEIGHT}| (nats per unit)", y_scale="log",

@@ -1,7 +1,7 @@
-"""What softmax makes of a row of independent normal scores: theory, and simulation beside it.
+"""What softmax makes of scores of one spread: theory and simulation, without a model.
 
-A row of n scores of std s: a dot product of d_k independent products has s = √d_k unscaled and 1
-scaled. Simulated values carry their standard errors.
+Theory is of a row of n scores of std s: a dot product of d_k independent products
+has s = √d_k unscaled and 1 scaled. Simulated figures carry their standard errors.
 
     small s        E H = ln n − (s²/2)(1 − 1/n) + O(s⁴)
     freezing       near s = √(2 ln n) the largest weight takes over (the random-energy model), so
@@ -16,32 +16,79 @@ Derrida 1981 for the freezing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 from scipy.special import log_softmax, softmax
 
-from interp.analysis.scaling.theory_results import (
-    QUANTILES,
-    GradientStatistics,
-    SoftmaxStatistics,
-    simulated,
-)
 from interp.deprecated import renamed
 from interp.errors import ConfigError
+from interp.figures.marks import Dots, Series
+from interp.results.provenance import Provenance
+from interp.results.result import Result, Shown, kept
 
 BATCHES = 50  # of simulated rows, whose spread gives the standard errors
-ROWS = 1000  # simulated at a time
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+AT_A_TIME = 1000  # rows of a simulation held at once
 
 
-# ---- softmax of normal scores ------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxStatistics(Result):
+    """A row of `n_keys` independent normal scores of one std, through softmax.
+
+    Each value is a pair (estimate, standard error) from `draws` rows: the median and mean of the
+    largest weight, the entropy in nats, and the mean over keys of p(1 − p), a softmax's own slope.
+    """
+
+    SECTION: ClassVar = "scaling"
+    HEADING: ClassVar = "Softmax of normal scores"
+    n_keys: int
+    std: float
+    draws: int
+    median_largest: tuple[float, float]
+    mean_largest: tuple[float, float]
+    entropy: tuple[float, float]
+    slope: tuple[float, float]
+
+    @property
+    def entropy_normalised(self) -> tuple[float, float]:
+        """Entropy divided by ln(n_keys), and its standard error."""
+        size = float(np.log(self.n_keys))
+        return self.entropy[0] / size, self.entropy[1] / size
+
+    @kept
+    def to_frame(self) -> pd.DataFrame:
+        """Returns std, n_keys, statistic, value, standard_error, draws, one row per statistic."""
+        names = ("median_largest", "mean_largest", "entropy", "entropy_normalised", "slope")
+        value, error = zip(*(getattr(self, name) for name in names), strict=True)
+        return pd.DataFrame(
+            {"std": self.std, "n_keys": self.n_keys, "statistic": names, "value": value,
+             "standard_error": error, "draws": self.draws}
+        )  # fmt: skip
+
+    def figures(self) -> list[Shown]:
+        """Returns what lies between 0 and 1, with intervals of 1.96 standard errors."""
+        names = ("median_largest", "mean_largest", "entropy_normalised", "slope")
+        value, error = np.array([getattr(self, name) for name in names]).T
+        ends = {"low": value - 1.96 * error, "high": value + 1.96 * error}
+        dots = Dots(
+            names=("median largest weight", "mean largest weight", "entropy / ln n", "p(1 − p)"),
+            series=(Series(name="", values=value, marker="o", **ends),), label="value",
+        )  # fmt: skip
+        caption = (
+            f"Softmax of {self.n_keys} independent normal scores of std {self.std:.4g}; bars: "
+            f"95 %. n = {self.draws:,} simulated rows, seed {self.provenance.seed}."
+        )
+        return [Shown(name="softmax-statistics", caption=caption, mark=dots)]
 
 
 @renamed(deviation="std")
 def softmax_statistics(
     std: float, n_keys: int = 8, *, draws: int = 1_000_000, seed: int = 0
 ) -> SoftmaxStatistics:
-    """Returns what softmax makes of independent normal scores of one standard deviation.
+    """Returns what softmax makes of independent normal scores of one std.
 
     Args:
         std: of the scores; √d_k for unscaled dot products, 1 for scaled ones.
@@ -54,26 +101,25 @@ def softmax_statistics(
     """
     if not std >= 0 or n_keys < 2 or draws < BATCHES:
         raise ConfigError(
-            f"std = {std}, n_keys = {n_keys}, draws = {draws}; expected a std of "
-            f"at least 0, at least 2 keys and at least {BATCHES} draws"
+            f"std = {std}, n_keys = {n_keys}, draws = {draws}; expected a std of at least 0, at "
+            f"least 2 keys and at least {BATCHES} draws"
         )
     rng = np.random.default_rng(seed)
-    rows = draws // BATCHES
-    values = np.array([_of_rows(std * rng.standard_normal((rows, n_keys))) for _ in range(BATCHES)])
+    found = []
+    for _ in range(BATCHES):
+        scores = std * rng.standard_normal((draws // BATCHES, n_keys))
+        p = softmax(scores, axis=-1)
+        largest = p.max(-1)
+        entropies, slope = entropy_of_scores(scores).mean(), (p * (1 - p)).mean()
+        found.append((np.median(largest), largest.mean(), entropies, slope))
+    values = np.array(found)
     pairs = zip(values.mean(0), values.std(0, ddof=1) / np.sqrt(BATCHES), strict=True)
-    median, mean, entropy, slope = ((float(v), float(e)) for v, e in pairs)
+    median, mean, entropy, slope_pair = ((float(v), float(e)) for v, e in pairs)
     return SoftmaxStatistics(
-        n_keys=n_keys, std=float(std), draws=rows * BATCHES, median_largest=median,
-        mean_largest=mean, entropy=entropy, slope=slope, provenance=simulated(seed),
+        n_keys=n_keys, std=float(std), draws=draws // BATCHES * BATCHES,
+        median_largest=median, mean_largest=mean, entropy=entropy, slope=slope_pair,
+        provenance=Provenance.simulated(seed),
     )  # fmt: skip
-
-
-def _of_rows(scores: np.ndarray) -> tuple[float, float, float, float]:
-    """Median and mean of the largest weight, entropy and slope of a batch of rows."""
-    p = softmax(scores, axis=-1)
-    largest = p.max(-1)
-    entropy = entropy_of_scores(scores).mean()
-    return np.median(largest), largest.mean(), entropy, (p * (1 - p)).mean()
 
 
 def entropy_of_scores(scores: np.ndarray) -> np.ndarray:
@@ -113,7 +159,58 @@ def entropy_floor(scores: np.ndarray) -> np.ndarray:
     return floor
 
 
-# ---- gradients through it ----------------------------------------------------------------------
+# ---- gradients through a softmax ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientStatistics(Result):
+    """Norms of what comes back through softmax(`multiplier` · q·k), over `draws` simulated rows.
+
+    `values` [gradient, statistic]; gradients: "score" (∂L/∂scores) and "q" (∂L/∂q).
+    """
+
+    AXES: ClassVar = {"values": ("gradient", "statistic")}
+    NAMES: ClassVar = {"gradients": "gradient", "statistics": "statistic"}
+    SECTION: ClassVar = "scaling"
+    HEADING: ClassVar = "Gradients through a softmax"
+    gradients: tuple[str, ...]
+    statistics: tuple[str, ...]
+    values: np.ndarray
+    d_k: int
+    multiplier: float
+    n_keys: int
+    draws: int
+
+    @kept
+    def to_frame(self) -> pd.DataFrame:
+        """Returns of, mean, rms, and the quantiles q05 q25 q50 q75 q95; one row per gradient."""
+        table = pd.DataFrame(dict(zip(self.statistics, self.values.T, strict=True)))
+        table.insert(0, "of", self.gradients)
+        return table
+
+    def figures(self) -> list[Shown]:
+        """Returns the median of each gradient's norm, with its 5 to 95 % range."""
+        table = self.to_frame()
+        dots = Dots(
+            names=tuple(f"∂L/∂{name}" for name in self.gradients),
+            label="norm of the gradient",
+            series=(
+                Series(
+                    name="median",
+                    values=table["q50"].to_numpy(),
+                    low=table["q05"].to_numpy(),
+                    high=table["q95"].to_numpy(),
+                    marker="o",
+                ),
+                Series(name="mean", values=table["mean"].to_numpy(), colour="for", marker="s"),
+            ),
+        )
+        caption = (
+            f"Norms of what comes back through softmax({self.multiplier:.3g} · q·k), d_k = "
+            f"{self.d_k}, {self.n_keys} keys: median with the range from 5 to 95 %, and mean. "
+            f"n = {self.draws:,} simulated rows, seed {self.provenance.seed}."
+        )
+        return [Shown(name="gradient-statistics", caption=caption, mark=dots)]
 
 
 def gradient_statistics(
@@ -122,8 +219,8 @@ def gradient_statistics(
     """Returns how large gradients are that come back through softmax(multiplier · q·k).
 
     q and k are normal, and so is what comes back to the weights; ∂L/∂score = p (g − Σ p g), and
-    ∂L/∂q = multiplier · Σ ∂L/∂score · k. Norms of a row. Unscaled, the *mean* of ∂L/∂q is the
-    larger one, while most rows are dead: a mean alone misleads.
+    ∂L/∂q = multiplier · Σ ∂L/∂score · k. Unscaled, the *mean* of ∂L/∂q is the larger one, while
+    most rows are dead: a mean alone misleads.
 
     Args:
         d_k: width of queries and keys.
@@ -131,31 +228,23 @@ def gradient_statistics(
         n_keys: keys that a query sees.
         draws: rows simulated.
         seed: of them.
-
-    Raises:
-        ConfigError: d_k, n_keys or draws below 1.
     """
-    if min(d_k, n_keys, draws) < 1:
-        raise ConfigError(f"d_k = {d_k}, n_keys = {n_keys}, draws = {draws}: expected at least 1")
     rng = np.random.default_rng(seed)
-    pairs = list(_gradients(rng, d_k, multiplier, n_keys, draws))
-    norms = np.stack([np.concatenate(of) for of in zip(*pairs, strict=True)])  # [of row]
-    return GradientStatistics(
-        of=("score", "q"), mean=norms.mean(1), rms=np.sqrt((norms**2).mean(1)),
-        quantiles=np.quantile(norms, QUANTILES, axis=1).T, d_k=d_k, multiplier=float(multiplier),
-        n_keys=n_keys, draws=draws, provenance=simulated(seed),
-    )  # fmt: skip
-
-
-def _gradients(
-    rng: np.random.Generator, d_k: int, multiplier: float, n_keys: int, draws: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Norms of the gradients to the scores and to the query of some rows at a time."""
-    for start in range(0, draws, ROWS):
-        n = min(ROWS, draws - start)
+    norms: dict[str, list[np.ndarray]] = {"score": [], "q": []}
+    for start in range(0, draws, AT_A_TIME):
+        n = min(AT_A_TIME, draws - start)
         q, k = rng.standard_normal((n, d_k)), rng.standard_normal((n, n_keys, d_k))
         g = rng.standard_normal((n, n_keys))
         p = softmax(multiplier * np.einsum("nd,nkd->nk", q, k), axis=-1)
         back = p * (g - (p * g).sum(-1, keepdims=True))
-        to_q = multiplier * np.linalg.norm(np.einsum("nk,nkd->nd", back, k), axis=-1)
-        yield np.linalg.norm(back, axis=-1), to_q
+        norms["score"].append(np.linalg.norm(back, axis=-1))
+        norms["q"].append(multiplier * np.linalg.norm(np.einsum("nk,nkd->nd", back, k), axis=-1))
+    rows = []
+    for parts in norms.values():
+        every = np.concatenate(parts)
+        rows.append([every.mean(), np.sqrt((every**2).mean()), *np.quantile(every, QUANTILES)])
+    return GradientStatistics(
+        gradients=tuple(norms), values=np.array(rows), d_k=d_k, multiplier=float(multiplier),
+        statistics=("mean", "rms", *(f"q{round(100 * at):02d}" for at in QUANTILES)),
+        n_keys=n_keys, draws=draws, provenance=Provenance.simulated(seed),
+    )  # fmt: skip

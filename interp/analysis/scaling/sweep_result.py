@@ -12,12 +12,12 @@ from jaxtyping import Int
 
 from interp.analysis.scaling.arms import WEIGHTS
 from interp.analysis.scaling.sweep_figures import sweep_figures
-from interp.analysis.scaling.theory_results import QUANTILES, quantile_name
+from interp.analysis.scaling.theory import QUANTILES
 from interp.results import intervals
 from interp.results.result import Result, Shown, kept
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(frozen=True, kw_only=True)
 class ScalingSweep(Result):
     """A finished sweep. Losses in nats per token; entropies over ln(visible keys).
 
@@ -42,7 +42,7 @@ class ScalingSweep(Result):
     }  # fmt: skip
     NAMES: ClassVar = {"arms": "arm"}
     SECTION: ClassVar = "scaling"
-    HEADING: ClassVar = "The scale of attention scores, trained from scratch"
+    HEADING: ClassVar = "The same model, its scores scaled in several ways"
     TABLE_IN_PAGE: ClassVar = False
     arms: tuple[str, ...]
     d_heads: np.ndarray
@@ -78,7 +78,7 @@ class ScalingSweep(Result):
         )
         for w, weight in enumerate(WEIGHTS):
             for q, quantile in enumerate(QUANTILES):
-                column = f"{weight}_{quantile_name(quantile)}"
+                column = f"{weight}_q{round(100 * quantile):02d}"
                 frame[column] = self.gradient[..., w, q].ravel()
         return frame.reset_index()
 
@@ -91,7 +91,7 @@ class ScalingSweep(Result):
         return np.asarray(np.where(np.isnan(mean), np.inf, mean).argmin(-1))
 
     @kept
-    def best(self) -> pd.DataFrame:
+    def by_arm(self) -> pd.DataFrame:
         """Returns one row per arm and d_head, at its own best learning rate: loss at the last step
         with its 95 % interval over seeds, that of its difference from "sqrt" (each at its own best
         rate, paired by seed), and entropy and std at the first and last step, with theory's
@@ -158,7 +158,7 @@ class ScalingSweep(Result):
             [self.arms, self.d_heads, self.steps, WEIGHTS],
             names=["arm", "d_head", "step", "weight"],
         )
-        names = [quantile_name(at) for at in QUANTILES]
+        names = [f"q{round(100 * at):02d}" for at in QUANTILES]
         frame = pd.DataFrame(medians.reshape(-1, len(names)), index=index, columns=names)
         return frame.reset_index()
 
@@ -184,5 +184,5 @@ class ScalingSweep(Result):
         return (
             f"validation loss in nats per token after {self.steps[-1]} steps, at each arm's best "
             f"learning rate, with a 95 % interval over n = {len(self.seeds)} seeds; entropy over "
-            f"ln(visible keys)\n{self.best()[columns].round(4).to_string(index=False)}"
+            f"ln(visible keys)\n{self.by_arm()[columns].round(4).to_string(index=False)}"
         )
