@@ -22,11 +22,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from interp import files
-from interp.errors import CacheError, OutputError
+from interp.errors import CacheError, OutputError, nearest
 from interp.gpt.cache import ActivationCache
 from interp.gpt.folder import model_hash
-from interp.gpt.model import HookedGPT
+from interp.gpt.model import HookedGPT, Input
 from interp.gpt.presets import PRESETS, cache_bytes
+from interp.hooks import get_act_name
 
 FORMAT = "gpt-interp-cache/1"
 MANIFEST = "manifest.json"
@@ -78,7 +79,7 @@ class CacheStore:
         return sum(shard["bytes"] for shard in self.manifest["shards"])
 
     def caches(self, model: HookedGPT) -> Iterator[ActivationCache]:
-        """Yields one `ActivationCache` a shard.
+        """Yields one `ActivationCache` per shard.
 
         Args:
             model: the model that made the store.
@@ -91,54 +92,86 @@ class CacheStore:
                 f"{self.folder} was written by another model, or by other weights of it"
             )
         for shard in self.manifest["shards"]:
-            path = self.folder / shard["file"]
-            try:
-                if files.sha256(path.read_bytes()) != shard["sha256"]:
-                    raise CacheError(f"{path} is damaged: its SHA-256 is not the manifest's")
-                values = load_file(path, device=str(model.device))
-            except (OSError, SafetensorError) as error:
-                raise CacheError(f"{path} is missing or damaged: {error}") from error
+            values = self._read(shard, str(model.device))
             tokens = values.pop(TOKENS)
             rebuilds = bool(self.manifest["rebuilds"])
             in_order = {name: values[name] for name in model.hook_dict if name in values}
             yield ActivationCache(in_order, model, tokens=tokens, rebuilds=rebuilds)
+
+    def tensor(self, name: str | tuple[str, int]) -> Tensor:
+        """Returns one stored activation of all sequences, [sequences, ...], on the CPU.
+
+        It is held in memory whole: 4 bytes (of float32) × sequences × positions × width, so
+        1 MB per sequence of 256 positions and width 1024. Shards are read one after the other;
+        where all of it is too much, go through `caches`. What a cache rebuilds from what is stored
+        is not here, but in `caches`.
+
+        Args:
+            name: a hook name, such as "blocks.0.hook_attn_out", or a short one with its layer, as
+                of `ActivationCache`: ("attn_out", 0). "tokens" are the sequences themselves.
+
+        Raises:
+            CacheError: not stored; a shard missing or damaged.
+        """
+        if isinstance(name, tuple):
+            full = str(get_act_name(*name))
+        else:
+            full = name if "hook_" in name or name == TOKENS else str(get_act_name(name))
+        stored = [*self.manifest.get("hooks", ()), TOKENS]
+        if full not in stored:
+            raise CacheError(
+                f"{full!r} is not stored in {self.folder}{nearest(full, stored)}; write the cache "
+                "with names that hold it, or rebuild it with caches(model)"
+            )
+        return torch.cat([self._read(shard)[full] for shard in self.manifest["shards"]])
+
+    def _read(self, shard: dict[str, Any], device: str = "cpu") -> dict[str, Tensor]:
+        """The tensors of one shard, whose hash is checked."""
+        path = self.folder / shard["file"]
+        try:
+            if files.sha256(path.read_bytes()) != shard["sha256"]:
+                raise CacheError(f"{path} is damaged: its SHA-256 is not the manifest's")
+            return load_file(path, device=device)
+        except (OSError, SafetensorError) as error:
+            raise CacheError(f"{path} is missing or damaged: {error}") from error
 
 
 @torch.no_grad()
 def write_cache(
     folder: str | Path,
     model: HookedGPT,
-    tokens: Int[Tensor, "sequences pos"],
+    tokens: Input,
     *,
     names: str = "contributions",
     batch_size: int = 16,
     progress: Callable[[int, int], None] | None = None,
 ) -> CacheStore:
-    """Runs the model over `tokens` and writes its activations; returns the store.
+    """Runs the model over sequences and writes its activations; returns the store.
 
     Args:
         folder: where; an earlier cache there is replaced, anything else is refused.
         model: the model.
-        tokens: the sequences.
+        tokens: the sequences: tokens, or texts of one length.
         names: a preset, or a hook name; see `HookedGPT.run_with_cache`.
-        batch_size: sequences a shard.
+        batch_size: sequences per shard.
         progress: called after each shard with sequences done and sequences in all.
 
     Raises:
+        TokenError: see `HookedGPT.forward`.
         OutputError: the folder cannot be written or holds something that is not a cache.
     """
-    folder = Path(folder)
-    check_output(folder, cache_bytes_of(model, tokens, names))
+    folder, ids = Path(folder), model.to_tokens(tokens)
+    check_output(folder, cache_bytes_of(model, ids, names))
     was_training = model.training
     model.eval()
     shards = []
     try:
         with files.write_folder(folder) as partial:
-            for number, batch in enumerate(torch.split(tokens, batch_size)):
+            for number, batch in enumerate(torch.split(ids, batch_size)):
                 _, cache = model.run_with_cache(batch, names_filter=names)
                 shards.append(_write_shard(partial, number, batch, cache))
                 if progress is not None:
-                    progress(sum(shard["sequences"] for shard in shards), len(tokens))
+                    progress(sum(shard["sequences"] for shard in shards), len(ids))
             manifest = {
                 "format": FORMAT,
                 "model": model_hash(model),
@@ -147,7 +180,7 @@ def write_cache(
                 "hooks": sorted(cache.cache_dict),
                 "rebuilds": cache.rebuilds,
                 "dtype": str(model.dtype).removeprefix("torch."),
-                "n_pos": int(tokens.shape[1]),
+                "n_pos": int(ids.shape[1]),
                 "shards": shards,
             }
             files.write_text(partial / MANIFEST, json.dumps(manifest, indent=1) + "\n")
@@ -170,13 +203,13 @@ def check_output(folder: Path, n_bytes: int) -> None:
         OutputError: it holds something that is not a cache, cannot be written, or is too small.
     """
     if folder.exists() and not _is_ours(folder):
-        raise OutputError(f"{folder} holds something that is not a cache; choose another --out")
+        raise OutputError(f"{folder} holds something that is not a cache; choose another folder")
     files.make_folder(folder.parent)
     free = shutil.disk_usage(folder.parent).free
     if free < n_bytes:
         raise OutputError(
             f"cannot write {folder}: about {n_bytes / 1e6:.0f} MB are needed and {free / 1e6:.0f} "
-            "MB are free; cache fewer sequences, or choose another --out"
+            "MB are free; cache fewer sequences, or choose another folder"
         )
 
 

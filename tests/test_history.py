@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
+import numpy as np
 import pytest
+from conftest import random_model
 from hypothesis import given, strategies as st
 
-from interp import CheckpointError
+from interp import CheckpointError, ConfigError, Result, ngram_losses, training_history
 from interp.training.history import (
     COLUMNS,
     HistoryRow,
@@ -97,3 +100,70 @@ def test_rows_are_frozen():
     )  # fmt: skip
     with pytest.raises(AttributeError):
         row.step = 2
+
+
+# ---- the history as a result -------------------------------------------------------------------
+
+
+def rows_of(*losses: float) -> list[HistoryRow]:
+    return [
+        HistoryRow(step=10 * (i + 1), tokens=100 * (i + 1), learning_rate=0.1, train_loss=loss + 1,
+                   validation_loss=loss, grad_norm=1.0, seconds=2.0)
+        for i, loss in enumerate(losses)
+    ]  # fmt: skip
+
+
+def history_of(folder, *losses, baselines=None):
+    write_history(rows_of(*losses), folder / "history.csv")
+    return training_history(folder, random_model(), baselines)
+
+
+def counts(*losses: float):
+    found = ngram_losses([0, 1] * 20, [0, 1] * 9, 2, orders=tuple(range(1, len(losses) + 1)))
+    return dataclasses.replace(found, losses=np.array(losses))
+
+
+def test_history_is_read_drawn_and_kept(tmp_path):
+    history = history_of(tmp_path, 3.0, 2.0)
+    assert history.to_frame()["validation_loss"].tolist() == [3.0, 2.0]
+    history.save(tmp_path / "h.json")
+    assert Result.load(tmp_path / "h.json").to_document() == history.to_document()
+    (shown,) = history.figures()
+    validation, train = shown.mark.series
+    assert (validation.values.tolist(), train.values.tolist()) == ([3.0, 2.0], [4.0, 3.0])
+    assert shown.mark.x.tolist() == [10, 20]
+    assert history.finding() is None
+    assert f"{math.exp(2.0):.2f}" in history.summary()
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [(4.0, "worse than counting"), (2.5, "order 1 and worse than those of order 2"),
+     (1.0, "better than counts of up to 2")],
+    ids=["above", "between", "below"],
+)  # fmt: skip
+def test_the_finding_is_between_which_count_models_the_loss_lies(tmp_path, loss, said):
+    history = history_of(tmp_path, 9.0, loss, baselines=counts(3.0, 2.0))
+    assert said in history.finding().text
+    assert f"{loss:.3f} nats" in history.finding().text
+    assert history.finding().rank == 0
+
+
+def test_count_models_are_level_lines_and_near_ones_share_a_tag(tmp_path):
+    history = history_of(tmp_path, 3.0, 1.0, baselines=counts(3.0, 2.0, 1.99))
+    lines = history.figures()[0].mark.series[2:]
+    assert [line.values.tolist() for line in lines] == [[3.0] * 2, [2.0] * 2, [1.99] * 2]
+    assert [line.tag for line in lines] == ["counts of order 1", "counts of order 2", ""]
+
+
+def test_a_history_without_rows_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no rows yet"):
+        history_of(tmp_path)
+
+
+def test_rows_that_are_all_too_long_are_refused(tmp_path):
+    """pandas would take their first column for row names, and shift the others."""
+    path = tmp_path / "history.csv"
+    path.write_text(",".join(COLUMNS) + "\n1,2,3,4,5,6,7,8\n", encoding="utf-8")
+    with pytest.raises(CheckpointError, match="is not a training history"):
+        read_history(path)

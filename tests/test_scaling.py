@@ -11,6 +11,7 @@ from interp import (
     AttentionScaling,
     ConfigError,
     Result,
+    SoftmaxStatistics,
     TokenError,
     attention_scaling,
     entropy_floor,
@@ -198,15 +199,77 @@ def test_to_table_to_disk_to_figure(tmp_path):
     again = Result.load(tmp_path / "r.json")
     assert isinstance(again, AttentionScaling)
     np.testing.assert_array_equal(again.loss, result.loss)
-    (shown,) = result.figures()
+    (shown,) = again.figures()
     assert "n = 6 sequences, seed 3" in shown.caption
+    assert shown.name == "scaling-all-as-they-come"
     losses, entropies = shown.mark.marks
     (line,) = losses.series
     np.testing.assert_allclose(line.values, result.loss[:, 0, 0].mean(-1))
-    np.testing.assert_array_equal(line.low, frame[(frame.layer == 0) & (frame["head"] == 0)].low)
+    np.testing.assert_array_equal(line.low, one_head(frame).low)
+    np.testing.assert_array_equal(line.high, one_head(frame).high)
     assert [text for _, text in losses.ticks] == ["0", "0.5", "1"]
-    last = entropies.series[-1]
-    np.testing.assert_allclose(last.values, result.entropy_normalised[:, -1, -1].mean(-1))
+    assert losses.spans[0].at == losses.x[2]  # 1: the model as it is
+    assert [series.name for series in entropies.series].count("") == 6
+    np.testing.assert_allclose(
+        entropies.series[5].values, result.entropy_normalised[:, 1, 1].mean(-1)
+    )
+
+
+def one_head(frame):
+    return frame[(frame["layer"] == 0) & (frame["head"] == 0)]
+
+
+def test_with_one_head_at_a_time_each_has_a_line_and_nothing_is_found():
+    model = random_model()
+    result = attention_scaling(model, random_tokens(model, 3, 5), (0.0, 1.0), each=True)
+    losses, _ = result.picture("scaling-each-as-they-come").mark.marks
+    assert len(losses.series) == 8
+    np.testing.assert_allclose(losses.series[6].values, result.loss[:, 1, 2].mean(-1))
+    assert result.finding() is None
+    assert result.name == "attention-scaling-each-as-they-come"
+    assert "one head at a time" in result.summary()
+    assert "L1.H2" in result.summary()
+
+
+def test_the_finding_is_where_the_loss_is_least():
+    model = random_model()
+    result = attention_scaling(model, random_tokens(model, 3, 5), (0.5, 1.0, 2.0))
+    losses = result.loss[:, 0, 0].mean(-1)
+    best = (0.5, 1.0, 2.0)[int(losses.argmin())]
+    said = result.finding().text
+    assert ("as they are" if best == 1 else f"multiplied by {best:g}") in said
+    assert f"{losses[1]:.3f}" in said
+    for row in result.to_frame().query("layer == 0 and head == 0").itertuples():
+        assert f"loss {row.loss:.4f} [{row.low:.4f}, {row.high:.4f}]" in result.summary()
+
+
+@pytest.mark.parametrize(
+    "result", [softmax_statistics(2.0, draws=500), gradient_statistics(8, 0.5, draws=500)],
+    ids=["softmax", "gradients"],
+)  # fmt: skip
+def test_theory_goes_to_disk_and_back_and_is_drawn_from_its_numbers(result, tmp_path):
+    result.save(tmp_path / "r.json")
+    again = Result.load(tmp_path / "r.json")
+    assert again.to_document() == result.to_document()
+    assert again.provenance.seed == 0
+    (shown,) = again.figures()
+    series = shown.mark.series
+    if isinstance(result, SoftmaxStatistics):
+        value, error = result.median_largest
+        assert series[0].values[0] == value
+        np.testing.assert_allclose(series[0].high[0] - value, 1.96 * error)
+        assert result.to_frame()["standard_error"].iloc[0] == error
+    else:
+        table = result.to_frame()
+        assert series[0].values.tolist() == table["q50"].tolist()
+        assert series[1].values.tolist() == table["mean"].tolist()
+    assert "seed 0" in result.summary()
+
+
+def test_the_earlier_name_of_the_std_is_still_taken():
+    with pytest.warns(DeprecationWarning, match="deviation is called std now"):
+        earlier = softmax_statistics(deviation=2.0, draws=50)
+    assert earlier.to_document() == softmax_statistics(2.0, draws=50).to_document()
 
 
 @pytest.mark.parametrize("multipliers", [(0.5, 2.0), (1.0, -1.0), (1.0, float("nan")), ()])

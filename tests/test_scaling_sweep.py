@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -11,22 +12,22 @@ import torch.nn.functional as F
 from conftest import assert_close, random_model, random_tokens, variant_id
 
 import interp
-from interp import (
-    ConfigError,
-    GPTConfig,
-    HookedGPT,
-    OutputError,
-    Recipe,
-    Result,
-    load_model,
-    scale_identity,
-    scaling_sweep,
+from interp import ConfigError, GPTConfig, HookedGPT, OutputError, Recipe, Result, load_model
+from interp.analysis.scaling.arms import (
+    ARMS,
+    Run,
+    build_arm,
+    measure,
+    some_windows,
+    train_run,
 )
-from interp.analysis.scaling.arms import ARMS, Run, build_arm, measure, some_windows, train_run
 from interp.analysis.scaling.initial import predicted_entropy, predicted_std, statistics_of_rows
+from interp.analysis.scaling.rescaled import scale_identity
+from interp.analysis.scaling.sweep import scaling_sweep
 from interp.analysis.scaling.theory import QUANTILES
 from interp.cli import main
 from interp.data.corpus import Corpus
+from interp.training.optimiser import make_optimizer
 
 GAINS = [{"learned_scale": True}, {"qk_norm": True}, {"qk_norm": True, "attn_scale": 1.0}]
 TEXT = "To be, or not to be: that is the question.\n" * 40
@@ -95,7 +96,7 @@ def test_gain_is_saved_loaded_trained_and_not_decayed(options, tmp_path):
     assert again.blocks[0].attn.gain.equal(model.blocks[0].attn.gain)
     fresh = HookedGPT(model.config)
     assert fresh.blocks[0].attn.gain.equal(torch.ones(4))
-    groups = interp.training.loop.make_optimizer(fresh, 1e-3, 0.5, (0.9, 0.99)).param_groups
+    groups = make_optimizer(fresh, 1e-3, 0.5, (0.9, 0.99)).param_groups
     gain = fresh.blocks[0].attn.gain
     assert [any(p is gain for p in g["params"]) for g in groups] == [False, True]
     (grad,) = torch.autograd.grad(model(random_tokens(model), "loss"), [model.blocks[0].attn.gain])
@@ -293,8 +294,8 @@ def test_table_of_untrained_attention():
     tokens = torch.stack(
         [torch.randperm(200, generator=torch.Generator().manual_seed(i))[:64] for i in range(8)]
     )
-    table = interp.initial_attention(tokens, 200, (8, 32, 128, 512), seeds=3)
-    rows = table.to_frame().set_index(["arm", "d_head"])["entropy"]
+    table = interp.initial_attention(tokens, 200, (8, 32, 128, 512), seeds=3).to_frame()
+    rows = table.set_index(["arm", "d_head"])["entropy"]
     assert rows["sqrt"].between(0.978, 0.989).all()
     known = {8: 0.892, 32: 0.628, 128: 0.354, 512: 0.165}
     for d, value in known.items():
@@ -359,17 +360,71 @@ def test_table_by_arm_and_best_rates(tmp_path):
 
 def test_figures_show_the_results_numbers(tmp_path):
     result = scaling_sweep(recipe(), tmp_path / "a", **GRID, corpus=CORPUS)
-    drawn = {shown.name: shown for shown in result.figures()}
-    assert set(drawn) == {"sweep-entropy", "sweep-gradients", "sweep-losses"}
-    assert all("n = 2 seeds; trained on hamlet" in one.caption for one in drawn.values())
-    first, _ = drawn["sweep-entropy"].mark.marks
-    dashed = next(one for one in first.series if one.dashed)
-    np.testing.assert_allclose(dashed.values, result.predicted_entropy[0])
-    wide = drawn["sweep-losses"].mark.marks[1].series[1]
-    np.testing.assert_allclose(wide.values, result.loss[1, 1, :, :, -1].mean(-1), rtol=1e-6)
-    middle = drawn["sweep-gradients"].mark.marks[0].series[0]
-    every = result.gradient[0, 0, 1, :, :, :, :, 0, 2]
-    np.testing.assert_allclose(middle.values, np.median(every, axis=(0, 2, 3)), rtol=1e-6)
+    entropy, gradients, losses = result.figures()
+    assert [one.name for one in (entropy, gradients, losses)] == [
+        "sweep-entropy", "sweep-gradients", "sweep-losses",
+    ]  # fmt: skip
+    for one in (entropy, gradients, losses):
+        assert "n = 2 seeds; trained on hamlet" in one.caption
+    first, last = entropy.mark.marks
+    dashed = [series for series in first.series if series.dashed]
+    np.testing.assert_allclose(dashed[0].values, result.predicted_entropy[0])
+    assert not any(series.dashed for series in last.series)
+    rate = result.best_rates()[1, 0]
+    np.testing.assert_allclose(
+        last.series[1].values[0], result.entropy[1, 0, rate, :, -1].mean(), rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        losses.mark.marks[1].series[1].values, result.loss[1, 1, :, :, -1].mean(-1), rtol=1e-6
+    )
+    low = interp.mean_interval(result.loss[1, 1, :, :, -1])[1]
+    np.testing.assert_allclose(losses.mark.marks[1].series[1].low, low)
+    middle = gradients.mark.marks[0].series[1]
+    of_steps = np.median(result.gradient[1, 0, 1, ..., 0, :], axis=(0, 2, 3))  # [step quantile]
+    np.testing.assert_allclose(middle.values, of_steps[:, 2])
+    np.testing.assert_allclose((middle.low, middle.high), of_steps[:, [0, -1]].T)
+
+
+def test_a_run_that_diverged_is_nan_in_the_tables_and_left_out_of_the_figures(tmp_path):
+    result = scaling_sweep(recipe(), tmp_path / "a", **GRID, corpus=CORPUS)
+    values = {name: getattr(result, name).copy() for name in ("loss", "gradient")}
+    values["loss"][0, 0, 1, 0, -1] = np.nan
+    values["gradient"][0, 0, 1, :, -1] = np.nan
+    hurt = dataclasses.replace(result, **values)
+    row = hurt.losses().query("arm == 'sqrt' and d_head == 4").iloc[1]
+    assert np.isnan([row.loss, row.low, row.high]).all()
+    assert np.isnan(hurt.picture("sweep-losses").mark.marks[0].series[0].values[1])
+    drawn = hurt.picture("sweep-gradients").mark.marks[0].series[0].values
+    assert np.isnan(drawn[-1])
+    assert np.isfinite(drawn[:-1]).all()
+
+
+def test_initial_attention_goes_to_disk_and_is_drawn_from_its_table(tmp_path):
+    tokens = torch.randint(0, 20, (3, 6), generator=torch.Generator().manual_seed(0))
+    result = interp.initial_attention(tokens, 20, (4, 8), seeds=3)
+    result.save(tmp_path / "r.json")
+    assert Result.load(tmp_path / "r.json").to_document() == result.to_document()
+    table = result.to_frame()
+    assert table["d_head"].tolist() == [4, 4, 4, 8, 8, 8]
+    assert (table["n"] == 3).all()
+    (shown,) = result.figures()
+    for i, arm in enumerate(result.arms):
+        rows = table[table["arm"] == arm]
+        points, theory = shown.mark.series[2 * i : 2 * i + 2]
+        assert (points.values.tolist(), points.low.tolist()) == (
+            rows["entropy"].tolist(), rows["low"].tolist(),
+        )  # fmt: skip
+        assert theory.values.tolist() == rows["predicted_entropy"].tolist()
+    np.testing.assert_allclose(table["entropy"].to_numpy().reshape(2, 3), result.entropy.mean(-1))
+
+
+def test_a_sweep_whose_recipe_was_written_otherwise_goes_on(tmp_path):
+    few = {**GRID, "d_heads": (4,), "seeds": 1, "learning_rates": (1e-3,), "arms": ("sqrt",)}
+    result = scaling_sweep(recipe(), tmp_path / "a", **few, corpus=CORPUS)
+    path = tmp_path / "a" / "recipe.toml"
+    path.write_text("# by hand\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+    again = scaling_sweep(recipe(), tmp_path / "a", **few, corpus=CORPUS)
+    np.testing.assert_array_equal(again.loss, result.loss)
 
 
 def test_another_recipe_or_anything_else_in_the_folder_is_refused(tmp_path):

@@ -4,9 +4,16 @@ import json
 
 import pytest
 import torch
-from conftest import random_model, random_tokens
+from conftest import VOCABULARY, random_model, random_tokens
 
-from interp import CacheError, CacheStore, OutputError, TokenError, logit_attribution, write_cache
+from interp import (
+    CacheError,
+    CacheStore,
+    OutputError,
+    TokenError,
+    logit_attribution,
+    write_cache,
+)
 
 PRESETS = ["contributions", "all", "residual", "attention"]
 
@@ -203,3 +210,34 @@ def test_progress_is_told_after_each_shard(tmp_path, model):
         progress=lambda done, total: told.append((done, total)),
     )  # fmt: skip
     assert told == [(2, 5), (4, 5), (5, 5)]
+
+
+# ---- text in, one activation out ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["blocks.1.hook_attn_out", ("attn_out", 1)])
+def test_one_activation_of_all_sequences_is_that_of_one_run(store, model, name):
+    tokens = random_tokens(model, 5, 6)
+    _, cache = model.run_with_cache(tokens)
+    assert len(store.manifest["shards"]) > 1
+    torch.testing.assert_close(store.tensor(name), cache["attn_out", 1], atol=1e-6, rtol=1e-5)
+    assert store.tensor("tokens").equal(tokens)
+
+
+def test_an_activation_that_is_not_stored_is_refused_with_the_nearest(store):
+    with pytest.raises(CacheError, match=r"not stored.*did you mean.*hook_attn_out"):
+        store.tensor("blocks.1.hook_attn_uot")
+
+
+def test_an_activation_in_a_damaged_shard_is_refused(store):
+    path = shard_of(store)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(CacheError, match="damaged"):
+        store.tensor("tokens")
+
+
+def test_text_is_stored_as_its_tokens(tmp_path, model):
+    a, b, c = VOCABULARY[:3]
+    store = write_cache(tmp_path / "s", model, [a + b + c, c + a + b])
+    assert store.tensor("tokens").tolist() == [[0, 1, 2], [2, 0, 1]]
+    assert store.manifest["n_pos"] == 3

@@ -24,7 +24,9 @@ from interp import (
     OutputError,
     Recipe,
     TextError,
+    TokenError,
     TrainingInterrupted,
+    held_out,
     train,
     validation_loss,
 )
@@ -473,3 +475,50 @@ def test_fresh_does_not_touch_a_folder_that_is_not_a_run(tmp_path):
     with pytest.raises(OutputError, match="not a training run"):
         run(tmp_path, fresh=True)
     assert (tmp_path / "checkpoints" / "mine.pt").read_bytes() == b"weeks"
+
+
+# ---- recipes of an earlier writer, and the text that was held out -------------------------------
+
+
+def test_a_stopped_run_whose_recipe_was_written_otherwise_goes_on(tmp_path):
+    whole = run(tmp_path / "a")
+    with pytest.raises(TrainingInterrupted):
+        run(tmp_path / "b", progress=interrupt_at(10))
+    path = tmp_path / "b" / "recipe.toml"
+    held = path.read_text(encoding="utf-8").replace(
+        "learning_rate = 0.01\n", "learning_rate = 1e-2\n"
+    )
+    path.write_text("# the same values, in another hand\n" + held, encoding="utf-8")
+    assert_same_weights(run(tmp_path / "b"), whole)
+
+
+def test_a_trained_model_knows_its_folder_and_what_was_held_out(tmp_path):
+    (tmp_path / "cats.txt").write_text(CORPUS.text, encoding="utf-8")
+    recipe = Recipe.parse({
+        "name": "tiny", "model": MODEL, "training": TRAINING | {"steps": 4, "checkpoints": 2},
+        "text": {"path": str(tmp_path / "cats.txt")},
+    })  # fmt: skip
+    model = train(recipe, tmp_path / "run")
+    assert (model.folder, model.name) == (tmp_path / "run", "run")
+    expected = torch.tensor([model.tokenizer.encode(p) for p in CORPUS.passages(8, 3)])
+    assert held_out(model, 3).equal(expected)
+    assert held_out(tmp_path / "run", 3).equal(expected)
+    assert held_out(tmp_path / "run" / "checkpoints" / "step-000004", 3).equal(expected)
+    assert held_out(model, 3, n_pos=5).shape == (3, 5)
+    drawn = held_out(model, 2, seed=1)
+    assert drawn.equal(held_out(model, 2, seed=1))
+    for row in drawn:
+        assert model.to_string(row) in CORPUS.validation
+    for wrong in ({"n": 0}, {"n_pos": 9}, {"n_pos": 0}):
+        with pytest.raises(ConfigError, match="at least 1"):
+            held_out(model, **wrong)
+
+
+def test_a_model_from_nowhere_has_nothing_held_out(tmp_path):
+    with pytest.raises(TextError, match="comes from no folder"):
+        held_out(random_model())
+    model = random_model()
+    model.tokenizer = None
+    model.save_pretrained(tmp_path)
+    with pytest.raises(TokenError, match="no tokenizer"):
+        held_out(tmp_path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp import files
 from interp.analysis.scaling.styles import ARM_STYLES
 from interp.errors import ConfigError
 from interp.figures.marks import Lines, Series
@@ -196,7 +197,16 @@ def initial_attention(
     return InitialAttention(
         arms=COMPARED, d_heads=np.array(d_heads), entropy=entropy, std=std,
         predicted_std=expected, predicted_entropy=predicted, init=init,
-        provenance=Provenance.simulated(None),
+        provenance=_provenance(tokens),
+    )  # fmt: skip
+
+
+def _provenance(tokens: Tensor) -> Provenance:
+    """The tokens'; the models were made for it."""
+    ids = np.ascontiguousarray(tokens.cpu().numpy().astype("<i8"))
+    return replace(
+        Provenance.simulated(), tokens=files.sha256(str(ids.shape).encode() + ids.tobytes()),
+        dtype="float32", sequences=ids.shape[0], positions=ids.shape[1],
     )  # fmt: skip
 
 

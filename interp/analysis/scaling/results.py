@@ -20,7 +20,7 @@ class AttentionScaling(Result):
 
     All are [multiplier, layer, head, sequence]. `entropy` (nats), `entropy_normalised` (each row's
     entropy divided by ln of the number of keys it sees) and `largest` (weight) are means over rows
-    t ≥ 1; entropies are averaged, never maps. `loss`, in nats a token, is that of the run whose
+    t ≥ 1; entropies are averaged, never maps. `loss`, in nats per token, is that of the run whose
     scores were multiplied: in all heads at once (`each` False: the same number for every head), or
     in that head only.
     """

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+ENTROPY = "entropy / ln(visible keys)"  # on axes
+
 
 @dataclass(frozen=True)
 class ArmStyle:
@@ -22,3 +26,8 @@ ARM_STYLES = {
     "qk-norm": ArmStyle("QK-norm", "pink", "D"),
     "matched": ArmStyle("q·k, start matched", "amber", "P"),
 }
+
+
+def ticks_of(values: np.ndarray) -> tuple[tuple[float, str], ...]:
+    """Returns a tick at each value, with its number."""
+    return tuple((float(value), f"{value:g}") for value in values)

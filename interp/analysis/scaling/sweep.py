@@ -34,6 +34,7 @@ from interp.analysis.scaling.sweep_result import ScalingSweep
 from interp.errors import ConfigError, OutputError, TrainingInterrupted
 from interp.results.provenance import Provenance, versions
 from interp.training.recipe import AnyText, Recipe
+from interp.training.run_folder import RECIPE, identity_of, is_identity
 
 D_HEADS = (8, 32, 128, 256)
 LEARNING_RATES = (1e-3, 3e-3, 1e-2)
@@ -99,7 +100,7 @@ def scaling_sweep(
         recipe=recipe.to_toml(), text=corpus.name,
         provenance=Provenance(
             model=files.sha256(recipe.to_toml().encode()), tokens=corpus.sha256, dtype="float32",
-            versions=dict(versions()),
+            name=recipe.name, versions=dict(versions()),
         ),
     )  # fmt: skip
     result.save(folder / "sweep.json")
@@ -143,13 +144,16 @@ class _Grid:
 
 def _claim(folder: Path, recipe: Recipe, corpus: AnyText) -> None:
     """Makes sure that runs in the folder are of this recipe and text."""
-    identity = recipe.to_toml() + f"\n# text: {corpus.name}, sha256 {corpus.sha256}\n"
-    path = folder / "recipe.toml"
-    if path.is_file() and path.read_text(encoding="utf-8", errors="replace") != identity:
-        raise OutputError(f"{folder} holds runs of another recipe or text; choose another folder")
-    if not path.is_file() and folder.is_dir() and any(folder.iterdir()):
+    path = folder / RECIPE
+    if path.is_file():
+        held = path.read_text(encoding="utf-8", errors="replace")
+        if not is_identity(held, recipe, corpus):
+            raise OutputError(
+                f"{folder} holds runs of another recipe or text; choose another folder"
+            )
+    elif folder.is_dir() and any(folder.iterdir()):
         raise OutputError(f"{folder} already holds something else; choose another folder")
-    files.write_text(path, identity)
+    files.write_text(path, identity_of(recipe, corpus))
 
 
 def _file(folder: Path, run: Run) -> Path:

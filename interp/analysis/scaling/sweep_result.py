@@ -1,8 +1,8 @@
-"""A finished sweep of the sqrt(d_k) question, as a result."""
+"""A finished sweep: its tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,13 +11,10 @@ import pandas as pd
 from jaxtyping import Int
 
 from interp.analysis.scaling.arms import WEIGHTS
-from interp.analysis.scaling.styles import ARM_STYLES
+from interp.analysis.scaling.sweep_figures import sweep_figures
 from interp.analysis.scaling.theory import QUANTILES
-from interp.figures.marks import Lines, Panels, Series
 from interp.results import intervals
 from interp.results.result import Result, Shown, kept
-
-DRAWN = ("sqrt", "unscaled", "matched")  # whose gradients are drawn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +61,7 @@ class ScalingSweep(Result):
     @kept
     def to_frame(self) -> pd.DataFrame:
         """Returns one row per arm, d_head, learning_rate, seed, step, layer and head: loss,
-        entropy, std, and gradient quantiles such as W_Q_q50.
+        entropy_normalised, score_std, and gradient quantiles such as W_Q_q50.
         """
         names = self.AXES["entropy"]
         axes = [self.arms, self.d_heads, self.learning_rates, self.seeds, self.steps,
@@ -100,132 +97,92 @@ class ScalingSweep(Result):
         rate, paired by seed), and entropy and std at the first and last step, with theory's
         for the first. Choosing the rate by the same runs favours all arms alike.
         """
-        best, rows = self.best_rates(), []
-        last = {
-            (arm, d): self.loss[arm, d, best[arm, d], :, -1]
-            for arm in range(len(self.arms))
-            for d in range(len(self.d_heads))
-        }
+        rates = self.best_rates()
         base = self.arms.index("sqrt") if "sqrt" in self.arms else None
-        for (arm, d), losses in last.items():
-            loss, low, high = intervals.mean_interval(losses)
-            row = {
-                "arm": self.arms[arm],
-                "d_head": int(self.d_heads[d]),
-                "learning_rate": float(self.learning_rates[best[arm, d]]),
-                "loss": float(loss),
-                "low": float(low),
-                "high": float(high),
-            }
-            if base is not None:
-                difference = intervals.mean_interval(losses - last[base, d])
-                for name, value in zip(("", "_low", "_high"), difference, strict=True):
-                    row[f"against_sqrt{name}"] = float(value)
-            at = (arm, d, best[arm, d])
-            row |= {
-                "predicted_std": float(self.predicted_std[arm, d]),
-                "std_first": float(self.std[at][:, 0].mean()),
-                "predicted_entropy": float(self.predicted_entropy[arm, d]),
-                "entropy_first": float(self.entropy[at][:, 0].mean()),
-                "std_last": float(self.std[at][:, -1].mean()),
-                "entropy_last": float(self.entropy[at][:, -1].mean()),
-                "n": len(self.seeds),
-            }
-            rows.append(row)
-        return pd.DataFrame(rows)
+        return pd.DataFrame([
+            self._best_row(arm, d, rates, base)
+            for arm in range(len(self.arms)) for d in range(len(self.d_heads))
+        ])  # fmt: skip
+
+    def _best_row(
+        self, arm: int, d: int, rates: Int[np.ndarray, "arm d_head"], base: int | None
+    ) -> dict[str, Any]:
+        at = (arm, d, int(rates[arm, d]))
+        losses = self.loss[at][:, -1]
+        loss, low, high = intervals.mean_interval(losses)
+        row: dict[str, Any] = {
+            "arm": self.arms[arm], "d_head": int(self.d_heads[d]),
+            "learning_rate": float(self.learning_rates[at[2]]),
+            "loss": float(loss), "low": float(low), "high": float(high),
+        }  # fmt: skip
+        if base is not None:
+            difference = intervals.mean_interval(losses - self.loss[base, d, rates[base, d], :, -1])
+            for name, value in zip(("", "_low", "_high"), difference, strict=True):
+                row[f"against_sqrt{name}"] = float(value)
+        return row | {
+            "predicted_std": float(self.predicted_std[arm, d]),
+            "std_first": float(self.std[at][:, 0].mean()),
+            "predicted_entropy": float(self.predicted_entropy[arm, d]),
+            "entropy_first": float(self.entropy[at][:, 0].mean()),
+            "std_last": float(self.std[at][:, -1].mean()),
+            "entropy_last": float(self.entropy[at][:, -1].mean()),
+            "n": len(self.seeds),
+        }
+
+    @kept
+    def entropies(self) -> pd.DataFrame:
+        """Returns arm, d_head, step (the first and the last), entropy, low, high: means over layers
+        and heads at each arm's best learning rate, with 95 % intervals over seeds.
+        """
+        rates, rows = self.best_rates(), []
+        for a, d, step in itertools.product(
+            range(len(self.arms)), range(len(self.d_heads)), (0, -1)
+        ):
+            by_seed = self.entropy[a, d, rates[a, d], :, step].mean((-1, -2))
+            found = map(float, intervals.mean_interval(by_seed))
+            rows.append((self.arms[a], int(self.d_heads[d]), int(self.steps[step]), *found))
+        return pd.DataFrame(rows, columns=["arm", "d_head", "step", "entropy", "low", "high"])
+
+    @kept
+    def gradients(self) -> pd.DataFrame:
+        """Returns arm, d_head, step, weight and the quantiles q05 … q95 of the sizes of the entries
+        of its gradient, at the middle learning rate: medians over seeds, layers and heads.
+        """
+        values = self.gradient[:, :, len(self.learning_rates) // 2]
+        flat = np.moveaxis(values, 3, 2)  # [arm d_head step seed layer head weight quantile]
+        flat = flat.reshape(*flat.shape[:3], -1, *flat.shape[-2:])
+        none = np.isnan(flat).all(3, keepdims=True)
+        medians = np.nanmedian(np.where(none, 0.0, flat), axis=3)
+        medians = np.where(none[:, :, :, 0], np.nan, medians)
+        index = pd.MultiIndex.from_product(
+            [self.arms, self.d_heads, self.steps, WEIGHTS],
+            names=["arm", "d_head", "step", "weight"],
+        )
+        names = [f"q{round(100 * at):02d}" for at in QUANTILES]
+        frame = pd.DataFrame(medians.reshape(-1, len(names)), index=index, columns=names)
+        return frame.reset_index()
+
+    @kept
+    def losses(self) -> pd.DataFrame:
+        """Returns arm, d_head, learning_rate, loss at the last step, low, high: 95 % intervals over
+        seeds; NaN where a run diverged.
+        """
+        index = pd.MultiIndex.from_product(
+            [self.arms, self.d_heads, self.learning_rates], names=["arm", "d_head", "learning_rate"]
+        )
+        found = intervals.mean_interval(self.loss[..., -1])
+        columns = dict(zip(("loss", "low", "high"), map(np.ravel, found), strict=True))
+        return pd.DataFrame(columns, index=index).reset_index()
+
+    def figures(self) -> list[Shown]:
+        """Returns entropy by width, gradients by step, and losses by learning rate."""
+        return sweep_figures(self)
 
     def summary(self) -> str:
-        """Returns the last loss of each arm and width at its best rate, with its interval."""
+        """Returns each arm at its best learning rate."""
         columns = ["arm", "d_head", "learning_rate", "loss", "low", "high", "entropy_last"]
-        table = self.by_arm()[columns].round(4).to_string(index=False)
         return (
             f"validation loss in nats per token after {self.steps[-1]} steps, at each arm's best "
             f"learning rate, with a 95 % interval over n = {len(self.seeds)} seeds; entropy over "
-            f"ln(visible keys)\n{table}"
+            f"ln(visible keys)\n{self.by_arm()[columns].round(4).to_string(index=False)}"
         )
-
-    def figures(self) -> list[Shown]:
-        """Returns entropy by width, sizes of gradients by step, and losses by learning rate."""
-        n = f"n = {len(self.seeds)} seeds; trained on {self.text}"
-        middle = self.learning_rates[len(self.learning_rates) // 2]
-        entropy = (
-            "Entropy of attention rows by head width, each arm at its best learning rate; bars: "
-            "95 % intervals over seeds. Dashed: independent normal scores of the std that the "
-            f"initial weights imply. {n}."
-        )
-        gradients = (
-            "Sizes of the entries of ∂L/∂W_Q on held-out windows: median, and band from 5 to 95 %, "
-            f"at learning rate {middle:g}. {n}."
-        )
-        losses = (
-            f"Validation loss after {self.steps[-1]} steps by learning rate; bars: 95 % intervals "
-            f"over seeds; a run that diverged leaves its point out. {n}."
-        )
-        first, last = self._entropy(0), self._entropy(-1)
-        return [
-            Shown(name="sweep-entropy", caption=entropy,
-                  mark=Panels(marks=(first, last), columns=2, share=True)),
-            Shown(name="sweep-gradients", caption=gradients, mark=self._by_width(self._gradients)),
-            Shown(name="sweep-losses", caption=losses, mark=self._by_width(self._losses)),
-        ]  # fmt: skip
-
-    def _by_width(self, draw: Callable[[int], Lines]) -> Panels:
-        widths = range(len(self.d_heads))
-        return Panels(marks=tuple(map(draw, widths)), columns=len(self.d_heads), share=True)
-
-    def _styled(self, arm: int, values: np.ndarray, **options: Any) -> Series:
-        style = ARM_STYLES[self.arms[arm]]
-        given = {"colour": style.colour, "marker": style.marker, "name": style.name} | options
-        return Series(values=values, **given)
-
-    def _entropy(self, step: int) -> Lines:
-        """Entropy by width at one step, at each arm's best rate; at the first beside theory's."""
-        best, series = self.best_rates(), []
-        for arm in range(len(self.arms)):
-            by_seed = np.stack(
-                [self.entropy[arm, d, best[arm, d], :, step].mean((-1, -2))
-                 for d in range(len(self.d_heads))]
-            )  # fmt: skip
-            mean, low, high = intervals.mean_interval(by_seed)
-            series.append(self._styled(arm, mean, low=low, high=high, line=step != 0))
-            if step == 0:
-                dashed = {"name": "", "marker": "", "dashed": True}
-                series.append(self._styled(arm, self.predicted_entropy[arm], **dashed))
-        return Lines(
-            x=self.d_heads, series=tuple(series), x_label="d_head", x_scale="log2", y_low=0,
-            y_high=1.03, y_label="entropy / ln(visible keys)", dodge=True,
-            ticks=tuple((float(d), str(d)) for d in self.d_heads),
-            title="step 0; dashed: theory" if step == 0 else f"step {self.steps[-1]}",
-        )  # fmt: skip
-
-    def gradient_bands(self, weight: str = "W_Q") -> np.ndarray:
-        """Returns [arm, d_head, step, quantile]: medians over seeds, layers, heads."""
-        rate, w = len(self.learning_rates) // 2, WEIGHTS.index(weight)
-        values = self.gradient[:, :, rate, ..., w, :]  # [arm d_head seed step layer head quantile]
-        return np.asarray(np.nanmedian(values, axis=(2, 4, 5)))
-
-    def _gradients(self, d: int) -> Lines:
-        bands, at = self.gradient_bands(), np.arange(len(self.steps))
-        arms = [arm for arm in self.arms if arm in DRAWN] or list(self.arms[:3])
-        series = []
-        for arm in map(self.arms.index, arms):
-            low, middle, high = bands[arm, d][:, [0, 2, -1]].T
-            series.append(self._styled(arm, middle, low=low, high=high))
-        few = at[:: max(1, len(at) // 5)]
-        return Lines(
-            x=at, series=tuple(series), x_label="step (log-spaced)", y_scale="log",
-            y_label="|entry of ∂L/∂W_Q| (nats per unit)", title=f"d_head = {self.d_heads[d]}",
-            ticks=tuple((float(i), str(self.steps[i])) for i in few),
-        )  # fmt: skip
-
-    def _losses(self, d: int) -> Lines:
-        series = []
-        for arm in range(len(self.arms)):
-            mean, low, high = intervals.mean_interval(self.loss[arm, d, :, :, -1])
-            series.append(self._styled(arm, mean, low=low, high=high))
-        return Lines(
-            x=self.learning_rates, series=tuple(series), x_label="peak learning rate",
-            x_scale="log", y_label="validation loss (nats per character)", dodge=True,
-            title=f"d_head = {self.d_heads[d]}",
-            ticks=tuple((float(rate), f"{rate:g}") for rate in self.learning_rates),
-        )  # fmt: skip

@@ -1,6 +1,6 @@
 """What softmax makes of scores of one spread: theory and simulation, without a model.
 
-Theory is of a row of n scores of standard deviation s: a dot product of d_k independent products
+Theory is of a row of n scores of std s: a dot product of d_k independent products
 has s = √d_k unscaled and 1 scaled. Simulated figures carry their standard errors.
 
     small s        E H = ln n − (s²/2)(1 − 1/n) + O(s⁴)
@@ -36,7 +36,7 @@ AT_A_TIME = 1000  # rows of a simulation held at once
 
 @dataclass(frozen=True, kw_only=True)
 class SoftmaxStatistics(Result):
-    """A row of `n_keys` independent normal scores of one standard deviation, through softmax.
+    """A row of `n_keys` independent normal scores of one std, through softmax.
 
     Each value is a pair (estimate, standard error) from `draws` rows: the median and mean of the
     largest weight, the entropy in nats, and the mean over keys of p(1 − p), a softmax's own slope.
@@ -68,12 +68,27 @@ class SoftmaxStatistics(Result):
              "standard_error": error, "draws": self.draws}
         )  # fmt: skip
 
+    def figures(self) -> list[Shown]:
+        """Returns what lies between 0 and 1, with intervals of 1.96 standard errors."""
+        names = ("median_largest", "mean_largest", "entropy_normalised", "slope")
+        value, error = np.array([getattr(self, name) for name in names]).T
+        ends = {"low": value - 1.96 * error, "high": value + 1.96 * error}
+        dots = Dots(
+            names=("median largest weight", "mean largest weight", "entropy / ln n", "p(1 − p)"),
+            series=(Series(name="", values=value, marker="o", **ends),), label="value",
+        )  # fmt: skip
+        caption = (
+            f"Softmax of {self.n_keys} independent normal scores of std {self.std:.4g}; bars: "
+            f"95 %. n = {self.draws:,} simulated rows, seed {self.provenance.seed}."
+        )
+        return [Shown(name="softmax-statistics", caption=caption, mark=dots)]
+
 
 @renamed(deviation="std")
 def softmax_statistics(
     std: float, n_keys: int = 8, *, draws: int = 1_000_000, seed: int = 0
 ) -> SoftmaxStatistics:
-    """Returns what softmax makes of independent normal scores of one standard deviation.
+    """Returns what softmax makes of independent normal scores of one std.
 
     Args:
         std: of the scores; √d_k for unscaled dot products, 1 for scaled ones.
@@ -210,7 +225,7 @@ def gradient_statistics(
     Args:
         d_k: width of queries and keys.
         multiplier: of the dot product: 1 unscaled, 1/√d_k the lesson's, 1/d_k.
-        n_keys: keys a query sees.
+        n_keys: keys that a query sees.
         draws: rows simulated.
         seed: of them.
     """
