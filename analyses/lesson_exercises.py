@@ -12,31 +12,31 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
+from scipy import special, stats
 
 import interp
-from interp.pages import figures
 
 SEED = 0
 SIZES = (8, 64, 512)
 ROWS = 20_000
 
 
-def softmax(scores: np.ndarray) -> np.ndarray:
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return weights / weights.sum(-1, keepdims=True)
+Row = dict[str, object]
+Rung = Literal["bigram", "dense", "positions", "head"]
 
 
-def entropy_bits(p: np.ndarray) -> np.ndarray:
-    return -np.where(p > 0, p * np.log2(np.where(p > 0, p, 1)), 0).sum(-1)
+def entropy_bits(scores: np.ndarray) -> np.ndarray:
+    """Entropy of the softmax of scores [..., key]."""
+    return np.asarray(stats.entropy(special.softmax(scores, -1), base=2, axis=-1))
 
 
 # %% The worked example: three positions, head size 2.
-def worked_example() -> list[dict[str, object]]:
+def worked_example() -> list[Row]:
     q = np.array([[1.0, 0], [0, 2], [1, 1]])
     k = np.array([[2.0, 0], [0, 1], [1, 1]])
     v = np.array([[1.0, 0], [0, 1], [1, 1]])
@@ -57,7 +57,7 @@ def worked_example() -> list[dict[str, object]]:
 
 
 # %% Exercises 1 to 3.
-def exercises() -> list[dict[str, object]]:
+def exercises() -> list[Row]:
     rng = np.random.default_rng(SEED)
     rows = []
     for d in SIZES:
@@ -73,12 +73,12 @@ def exercises() -> list[dict[str, object]]:
     query, keys = draw.standard_normal(64), draw.standard_normal((6, 64))
     raw = keys @ query
     for name, scores in (("raw", raw), ("scaled", raw / 8)):
-        bits = float(entropy_bits(softmax(scores)))
+        bits = float(entropy_bits(scores))
         exact = torch.distributions.Categorical(logits=torch.tensor(scores)).entropy() / np.log(2)
         rows.append(_row("exercise 3", f"entropy of {name} scores (bits)", np.nan, float(exact),
                          bits, f"at most log2(6) = {np.log2(6):.4f}"))  # fmt: skip
     drawn = rng.standard_normal((ROWS, 6)) * 8
-    lower = entropy_bits(softmax(drawn / 8)) < entropy_bits(softmax(drawn))
+    lower = entropy_bits(drawn / 8) < entropy_bits(drawn)
     rows.append(_row("exercise 3", "rows where scaling lowers the entropy", 0, 0, lower.sum(),
                      f"of {ROWS:,}: a theorem, since dH/dβ = −β·Var(s) at scores β·s"))  # fmt: skip
     return rows
@@ -86,10 +86,10 @@ def exercises() -> list[dict[str, object]]:
 
 # %% The simulation with 8 positions: independent scores, as in the text; and real dot products.
 def median_largest(scores: np.ndarray) -> float:
-    return float(np.median(softmax(scores).max(-1)))
+    return float(np.median(special.softmax(scores, -1).max(-1)))
 
 
-def simulation() -> tuple[list[dict[str, object]], pd.DataFrame]:
+def simulation() -> tuple[list[Row], pd.DataFrame]:
     rng = np.random.default_rng(SEED)
     many = np.random.default_rng(SEED + 1).standard_normal((1_000_000, 8))
     said = {8: 0.664, 64: 0.965, 512: 1.000}
@@ -119,14 +119,13 @@ def simulation() -> tuple[list[dict[str, object]], pd.DataFrame]:
 
 
 # %% Parameter counts, the mask and the crop.
-def modules() -> list[dict[str, object]]:
-    def model(rung: str) -> interp.LadderModel:
+def modules() -> list[Row]:
+    def model(rung: Rung) -> interp.LadderModel:
         built = interp.build_model(interp.LadderConfig(rung=rung, d_vocab=65))
         assert isinstance(built, interp.LadderModel)
         return built.eval()
 
-    count = {r: sum(p.numel() for p in model(r).parameters())
-             for r in ("bigram", "dense", "positions", "head")}  # fmt: skip
+    count = {rung: sum(p.numel() for p in model(rung).parameters()) for rung in get_args(Rung)}
     head = model("head")
     rows = [
         ("table of bigrams", 4225, 65**2, count["bigram"], ""),
@@ -161,58 +160,51 @@ def _fails(model: interp.LadderModel, length: int) -> bool:
     return False
 
 
-def _row(
-    where: str, what: str, says: float, exact: float, measured: float, note: str
-) -> dict[str, object]:
+def _row(where: str, what: str, says: float, exact: float, measured: float, note: str) -> Row:
     return {"where": where, "what": what, "the lesson says": float(says), "exact": float(exact),
             "measured here": float(measured), "note": note}  # fmt: skip
 
 
 # %% The figures.
-def draw_variance() -> Figure:
+def draw_variance() -> interp.Shown:
     rng = np.random.default_rng(SEED)
-    sizes = np.array([2, 4, 8, 16, 32, 64, 128, 256, 512])
-    raw = [(rng.standard_normal((4000, d)) * rng.standard_normal((4000, d))).sum(1).var(ddof=1)
-           for d in sizes]  # fmt: skip
-    with figures.style():
-        figure = Figure(figsize=(4.6, 3.2))
-        axes = figure.subplots()
-        axes.plot(sizes, sizes, color=figures.GREY, linewidth=0.9, label="d_k, and 1 (theory)")
-        axes.plot(sizes, np.ones_like(sizes), color=figures.GREY, linewidth=0.9)
-        axes.plot(sizes, raw, "o", color=figures.ORANGE, markersize=4, label="q·k")
-        axes.plot(sizes, raw / sizes, "s", color=figures.BLUE, markersize=4, label="q·k / √d_k")
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.set_xlabel("d_k")
-        axes.set_ylabel("variance of the score")
-        axes.legend(frameon=False)
-        axes.set_title(f"n = 4,000 products a point, seed {SEED}", loc="left")
-        return figure
+    sizes = 2 ** np.arange(1, 10)
+    raw = np.array(
+        [(rng.standard_normal((4000, d)) * rng.standard_normal((4000, d))).sum(1).var(ddof=1)
+         for d in sizes]
+    )  # fmt: skip
+    series = (
+        interp.Series(name="d_k, and 1 (theory)", values=sizes, colour="grey"),
+        interp.Series(name="", values=np.ones(len(sizes)), colour="grey"),
+        interp.Series(name="q·k", values=raw, colour="vermilion", marker="o", line=False),
+        interp.Series(name="q·k / √d_k", values=raw / sizes, marker="s", line=False),
+    )
+    return interp.Shown(
+        name="variance",
+        caption="The variance of a dot product grows as d_k; divided by √d_k it stays 1. "
+        f"n = 4,000 products per point, seed {SEED}.",
+        mark=interp.Lines(x=sizes, series=series, x_label="d_k", y_label="variance of the score",
+                          x_scale="log2", y_scale="log2"),
+    )  # fmt: skip
 
 
-def draw_softmax() -> Figure:
+def draw_softmax() -> interp.Shown:
     rng = np.random.default_rng(1)
     query, keys = rng.standard_normal(64), rng.standard_normal((6, 64))
     raw = keys @ query
-    with figures.style():
-        figure = Figure(figsize=(4.6, 3.0))
-        axes = figure.subplots()
-        at = np.arange(6)
-        for shift, scores, name, colour in (
-            (-0.2, raw, "raw scores", figures.ORANGE),
-            (0.2, raw / 8, "scores / √64", figures.BLUE),
-        ):
-            p = softmax(scores)
-            label = f"{name}: {entropy_bits(p):.3f} bits"
-            axes.bar(at + shift, p, width=0.38, color=colour, label=label)
-        axes.set_xlabel("key")
-        axes.set_ylabel("attention weight")
-        axes.set_ylim(0, 1)
-        axes.legend(frameon=False)
-        axes.set_title("exercise 3: one query, 6 keys, d_k = 64, seed 1", loc="left")
-        return figure
+    series = tuple(
+        interp.Series(name=f"{name}: {entropy_bits(scores):.3f} bits", colour=colour, marker="o",
+                      values=special.softmax(scores))
+        for name, scores, colour in (("raw scores", raw, "vermilion"),
+                                     ("scores / √64", raw / 8, "blue"))
+    )  # fmt: skip
+    return interp.Shown(
+        name="softmax",
+        caption="The same scores, raw and scaled, through the softmax (exercise 3: one query, 6 "
+        "keys, d_k = 64, seed 1).",
+        mark=interp.Dots(names=tuple(f"key {i}" for i in range(len(raw))), series=series,
+                         label="attention weight"),
+    )  # fmt: skip
 
 
 # %% Start to finish.
@@ -227,32 +219,21 @@ def main() -> None:
         "Every number of the two lessons beside its exact value and what this package gives. Two "
         "are loose: the total 10.254 should be 10.255, and “about 0.33” is 0.336."
     )
-    interp.write_study(
-        args.out,
-        "The lesson's numbers, checked",
-        lead,
-        [
-            interp.StudySection(heading="Number by number", tables={"numbers": table}),
-            interp.StudySection(
-                heading="Why scores are scaled",
-                figures=[
-                    ("variance", draw_variance(),
-                     "The variance of a dot product grows as d_k; divided by √d_k it stays 1."),
-                    ("softmax", draw_softmax(),
-                     "The same scores, raw and scaled, through the softmax."),
-                ],
-                text=[
-                    "The text's simulation draws the scores of a row independently. Scores of "
-                    "real dot products share their query, and the medians differ a little:"
-                ],
-                tables={"medians": medians},
-            ),
-        ],
-    )  # fmt: skip
+    sections = [
+        interp.StudySection(heading="Number by number", tables={"numbers": table}),
+        interp.StudySection(
+            heading="Why scores are scaled",
+            text=["The text's simulation draws the scores of a row independently. Scores of real "
+                  "dot products share their query, and the medians differ a little:"],
+            figures=[draw_variance(), draw_softmax()],
+            tables={"medians": medians},
+        ),
+    ]  # fmt: skip
+    page = interp.write_study(args.out, "The lesson's numbers, checked", lead, sections)
     with pd.option_context("display.width", 200, "display.max_colwidth", 48):
         print(table.drop(columns="note").to_string(index=False))
     print(medians.round(4).to_string(index=False))
-    print(f"written to {args.out / 'report.html'}")
+    print(f"written to {page}")
 
 
 if __name__ == "__main__":

@@ -14,14 +14,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
+import torch
+from scipy import special
 
 import interp
-from interp.pages import figures
 
 SEED = 0
 SIZES = (8, 64, 512)
@@ -51,8 +54,7 @@ def dot_products(d: int, multiplier: float, rows: int = 4000) -> float:
     scores = multiplier * (
         rng.standard_normal((rows, 1, d)) * rng.standard_normal((rows, 8, d))
     ).sum(-1)
-    weights = np.exp(scores - scores.max(-1, keepdims=True))
-    return float(np.median(weights.max(-1) / weights.sum(-1)))
+    return float(np.median(special.softmax(scores, -1).max(-1)))
 
 
 # %% Gradients: what comes back through the softmax to the scores and to the query.
@@ -60,7 +62,7 @@ def gradients() -> pd.DataFrame:
     tables = []
     for d in SIZES:
         for arm, multiplier in (("unscaled", 1.0), ("over √d_k", d**-0.5), ("over d_k", 1 / d)):
-            table = interp.gradient_statistics(d, multiplier, seed=SEED)
+            table = interp.gradient_statistics(d, multiplier, seed=SEED).to_frame()
             table.insert(0, "d_k", d)
             table.insert(1, "scores", arm)
             tables.append(table)
@@ -69,88 +71,134 @@ def gradients() -> pd.DataFrame:
 
 
 # %% Untrained models: the spread that scores really start with.
-def untrained(corpus: interp.Corpus, n_ctx: int = 64, sequences: int = 16) -> pd.DataFrame:
-    import torch  # noqa: PLC0415  # only here
+INITS: dict[Literal["linear", "ours"], str] = {
+    "linear": "nn.Linear's initial weights (the lesson's)",
+    "ours": "normal, std 0.02 (GPT-2's, ours)",
+}
 
+
+def untrained(corpus: interp.Corpus, n_ctx: int = 64, sequences: int = 16) -> pd.DataFrame:
     ids = corpus.tokenizer().encode(corpus.validation[: n_ctx * sequences])
     tokens = torch.tensor(ids).view(sequences, n_ctx)
     d_vocab = len(corpus.tokenizer())
     return pd.concat(
-        [interp.initial_attention(tokens, d_vocab, init=init) for init in ("linear", "ours")],
+        [interp.initial_attention(tokens, d_vocab, init=init).to_frame() for init in INITS],
         ignore_index=True,
     )
 
 
-def draw_untrained(table: pd.DataFrame) -> Figure:
-    looks = {"unscaled": ("q·k", "#d55e00", "s"), "sqrt": ("q·k / √d_k", "#0072b2", "o"),
-             "inverse": ("q·k / d_k", "#009e73", "^")}  # fmt: skip
-    names = {"linear": "nn.Linear's initial weights (the lesson's)",
-             "ours": "normal, std 0.02 (GPT-2's, ours)"}  # fmt: skip
-    with figures.style():
-        figure = Figure(figsize=(8.2, 3.2))
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, (init, title) in zip(panels, names.items(), strict=True):
-            for arm, (name, colour, marker) in looks.items():
-                rows = table[(table["init"] == init) & (table["arm"] == arm)]
-                axes.plot(rows["d_head"], rows["predicted_entropy"], "--", color=colour,
-                          linewidth=0.9)  # fmt: skip
-                reach = np.nan_to_num(
-                    np.stack((rows["entropy"] - rows["low"], rows["high"] - rows["entropy"]))
-                )
-                axes.errorbar(rows["d_head"], rows["entropy"], yerr=reach, fmt=marker,
-                              color=colour, markersize=4, elinewidth=1, label=name)  # fmt: skip
-            axes.set_xscale("log", base=2)
-            axes.set_xticks(rows["d_head"], [str(d) for d in rows["d_head"]])
-            axes.minorticks_off()
-            axes.set_xlabel("d_head")
-            axes.set_title(title, loc="left")
-            axes.set_ylim(0, 1.03)
-            axes.grid(axis="y", alpha=0.25)
-        panels[0].set_ylabel("entropy / ln(visible keys)")
-        panels[0].legend(frameon=False, loc="lower left")
-        return figure
+def draw_untrained(table: pd.DataFrame) -> interp.Shown:
+    n = table["n"].iloc[0]
+    return interp.Shown(
+        name="untrained",
+        caption="Entropy of untrained attention by head width. Dashed: theory; bars: 95 % "
+        f"intervals over n = {n} models, seeds 0 to {n - 1}.",
+        mark=interp.Panels(
+            marks=tuple(
+                draw_init(table[table["init"] == init], title) for init, title in INITS.items()
+            ),
+            columns=2,
+            share=True,
+        ),
+    )
+
+
+def draw_init(table: pd.DataFrame, title: str) -> interp.Lines:
+    looks = {"unscaled": ("q·k", "vermilion", "s"), "sqrt": ("q·k / √d_k", "blue", "o"),
+             "inverse": ("q·k / d_k", "green", "^")}  # fmt: skip
+    series = []
+    for arm, (name, colour, marker) in looks.items():
+        rows = {column: values.to_numpy() for column, values in table[table["arm"] == arm].items()}
+        series += [
+            interp.Series(name="", values=rows["predicted_entropy"], colour=colour, dashed=True),
+            interp.Series(name=name, values=rows["entropy"], low=rows["low"], high=rows["high"],
+                          colour=colour, marker=marker, line=False),
+        ]  # fmt: skip
+    return interp.Lines(
+        title=title,
+        x=rows["d_head"],
+        series=tuple(series),
+        x_label="d_head",
+        y_label="entropy / ln(visible keys)",
+        x_scale="log2",
+        y_low=0.0,
+        y_high=1.03,
+    )
+
+
+# %% A trained model, rescaled: the multiplier √d_head takes its own scaling away.
+@dataclass
+class Rescaled:
+    result: interp.AttentionScaling
+    table: pd.DataFrame
+    gap: float  # between three ways to say by how much a head's scale matters
+
+    @classmethod
+    def of(cls, model: interp.HookedGPT, tokens: torch.Tensor) -> Rescaled:
+        removed = float(np.sqrt(model.config.d_head))
+        multipliers = sorted({0.0, 0.25, 0.5, 2**-0.5, 1.0, 2**0.5, 2.0, 4.0, removed})
+        result = interp.attention_scaling(model, tokens, multipliers, seed=SEED)
+        columns = ["loss", "low", "high", "entropy_nats", "entropy_normalised", "max_weight"]
+        table = result.to_frame().groupby("multiplier", as_index=False)[columns].mean()
+        identity = interp.scale_identity(model, tokens[:16])
+        gap = max(float(np.abs(identity[w] - identity["scale"]).max()) for w in ("W_Q", "W_K"))
+        return cls(result, table, gap)
 
 
 # %% The verdict: each clause from a number of the tables.
-def verdict(
-    back: pd.DataFrame, start: pd.DataFrame, summary: pd.DataFrame, post: pd.DataFrame
-) -> str:
+def verdict(back: pd.DataFrame, start: pd.DataFrame, arms: pd.DataFrame, post: pd.DataFrame) -> str:
     """One paragraph; every number in it stands in a table of the page."""
-    q = back[back["gradient to"] == "q"].set_index(["d_k", "scores"])
-    raw, scaled = q.loc[(512, "unscaled")], q.loc[(512, "over √d_k")]
+    return " ".join([saturation(start), vanishing(back), *of_training(arms), calibration(post)])
+
+
+def saturation(start: pd.DataFrame) -> str:
     lesson = start[start["init"] == "linear"].set_index(["arm", "d_head"])["entropy"]
-    s = summary.set_index(["arm", "d_head"])
-    small, large = summary["d_head"].min(), summary["d_head"].max()
-    parts = [
-        "Saturation is real, but it is a matter of the scores' std, not of d_k alone: with "
-        f"the lesson's own initial weights scaled attention starts all but uniform (entropy "
-        f"{lesson['sqrt'].min():.3f} to {lesson['sqrt'].max():.3f} of its maximum at every width), "
-        f"and unscaled attention falls from {lesson['unscaled', 8]:.3f} at d_k = 8 to "
-        f"{lesson['unscaled', 512]:.3f} at 512: small unscaled heads are not saturated.",
+    scaled, unscaled = lesson["sqrt"], lesson["unscaled"]
+    return (
+        "Saturation is real, but it is a matter of the scores' std, not of d_k alone: with the "
+        f"lesson's own initial weights scaled attention starts all but uniform (entropy "
+        f"{scaled.min():.3f} to {scaled.max():.3f} of its maximum at every width), and unscaled "
+        f"attention falls from {unscaled[8]:.3f} at d_k = 8 to {unscaled[512]:.3f} at 512: small "
+        "unscaled heads are not saturated."
+    )
+
+
+def vanishing(back: pd.DataFrame) -> str:
+    q = back[(back["gradient to"] == "q") & (back["d_k"] == 512)].set_index("scores")
+    raw, scaled = q.loc["unscaled"], q.loc["over √d_k"]
+    return (
         "“Gradients vanish” is half true: at d_k = 512 the median gradient to a query is "
         f"{raw['q50']:.2g} unscaled against {scaled['q50']:.2g} scaled, but the mean is the larger "
         f"one unscaled ({raw['mean']:.2g} against {scaled['mean']:.2g}): most rows are dead and a "
-        "few explode.",
-    ]
+        "few explode."
+    )
+
+
+def of_training(arms: pd.DataFrame) -> Sequence[str]:
+    rows = {(row["arm"], row["d_head"]): row for _, row in arms.iterrows()}
+    small, large = arms["d_head"].min(), arms["d_head"].max()
+    clauses = []
     for arm, what in (
         ("unscaled", "Trained without the scale, the loss differs from that of “sqrt”"),
         ("matched", "With W_Q and W_K started d^(−¼) smaller, so as the same function, it differs"),
     ):
-        if (arm, large) in s.index and "against_sqrt" in s:
-            clauses = [_against(s.loc[(arm, d)], d) for d in sorted({small, large})]
-            parts.append(f"{what} by {' and '.join(clauses)}, each at its best learning rate.")
+        if (arm, large) in rows and "against_sqrt" in arms:
+            by = " and ".join(_against(rows[arm, d], d) for d in sorted({small, large}))
+            clauses.append(f"{what} by {by}, each at its best learning rate.")
     for arm in ("inverse", "unscaled"):
-        if (arm, large) in s.index and "against_sqrt" in s:
-            parts.append(_undone(arm, s.loc[(arm, large)], s.loc[("sqrt", large)], large))
-    best = post.loc[post["loss"].idxmin()]
+        if (arm, large) in rows and "against_sqrt" in arms:
+            clauses.append(_undone(arm, rows[arm, large], rows["sqrt", large], large))
+    return clauses
+
+
+def calibration(post: pd.DataFrame) -> str:
+    best, last = post.nsmallest(1, "loss").iloc[0], post.iloc[-1]
     own = post[post["multiplier"] == 1].iloc[0]
-    gone = post.iloc[(post["multiplier"] - post["multiplier"].max()).abs().argmin()]
-    parts.append(
+    return (
         f"In the trained model the scale is calibrated, no more: its loss, {own['loss']:.3f} nats "
         f"as it is, is least at ×{best['multiplier']:g}; it is {post.iloc[0]['loss']:.2f} with "
-        f"uniform attention, and {gone['loss']:.2f} with scores times {gone['multiplier']:.3g}."
+        f"uniform attention, and {last['loss']:.2f} with scores times {last['multiplier']:.3g}."
     )
-    return " ".join(parts)
 
 
 def _against(row: pd.Series, d: int) -> str:
@@ -162,9 +210,7 @@ def _against(row: pd.Series, d: int) -> str:
 def _undone(arm: str, row: pd.Series, sqrt: pd.Series, d: int) -> str:
     """Did training undo the constant: did the std move towards that of "sqrt"?"""
     name = "too small a constant, 1/d_k," if arm == "inverse" else "the missing scale"
-    first, last, there = (
-        row["std_first"], row["std_last"], sqrt["std_last"],
-    )  # fmt: skip
+    first, last, there = row["std_first"], row["std_last"], sqrt["std_last"]
     nearer = abs(np.log(last / there)) < abs(np.log(first / there))
     return (
         f"Training {'undoes' if nearer else 'does not undo'} {name} at d_k = {d}: the std of "
@@ -172,8 +218,63 @@ def _undone(arm: str, row: pd.Series, sqrt: pd.Series, d: int) -> str:
     )
 
 
+# %% The page.
+def simulated(
+    ideal: pd.DataFrame, start: pd.DataFrame, back: pd.DataFrame, text: str
+) -> Sequence[interp.StudySection]:
+    return (
+        interp.StudySection(
+            heading="Theory: eight normal scores through a softmax",
+            text=["A dot product of d_k independent products has std √d_k; divided by √d_k it has "
+                  "1, for every d_k: the scaled rows are one draw. 10⁶ rows, ± one standard error; "
+                  "real dot products share their query (4,000 rows)."],
+            tables={"theory": ideal},
+        ),
+        interp.StudySection(
+            heading="Untrained models: theory against measurement",
+            text=["The theory's std follows from the initial weights alone. One head, 64 positions "
+                  f"of {text}, n = {start['n'].iloc[0]} untrained models per point. Repeated "
+                  "characters make real scores spread a little less."],
+            figures=[draw_untrained(start)],
+            tables={"untrained": start},
+        ),
+        interp.StudySection(
+            heading="What comes back through the softmax",
+            text=["Norms over 20,000 rows of 8 keys with normal q, k and incoming gradients. Mean "
+                  "and median disagree about which is larger."],
+            tables={"gradients": back},
+        ),
+    )  # fmt: skip
+
+
+def trained(
+    sweep: interp.ScalingSweep, arms: pd.DataFrame, rescaled: Rescaled, name: str
+) -> Sequence[interp.StudySection]:
+    _, _, _, sequences = rescaled.result.loss.shape
+    return (
+        interp.StudySection(
+            heading="Training",
+            text=[f"{len(sweep.arms)} arms × {len(sweep.d_heads)} widths × "
+                  f"{len(sweep.learning_rates)} learning rates × {len(sweep.seeds)} seeds, "
+                  f"{sweep.steps[-1]} steps each, the same batches for all arms of a seed. The "
+                  "table shows each arm at its best rate, chosen by the same runs."],
+            figures=sweep.shown(),
+            tables={"by-arm": arms},
+        ),
+        interp.StudySection(
+            heading="A trained model, rescaled",
+            text=[f"{name}: scores of all heads multiplied; "
+                  f"{rescaled.table['multiplier'].iloc[-1]:.3g} takes its own scaling away. "
+                  f"n = {sequences} sequences. For each head c·∂L/∂c = ⟨W_Q, ∂L/∂W_Q⟩ = "
+                  f"⟨W_K, ∂L/∂W_K⟩, here to within {rescaled.gap:.1e}."],
+            figures=rescaled.result.shown(),
+            tables={"rescaled": rescaled.table},
+        ),
+    )  # fmt: skip
+
+
 # %% Start to finish.
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Does dividing by √d_k do what the textbooks say?",
         epilog="The grid takes some twenty minutes on two cores; given again, it goes on.",
@@ -187,12 +288,21 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--sequences", type=int, default=64, help="for the trained model")
     parser.add_argument("--out", type=Path, default=Path("reports/sqrt-dk-scaling"))
-    args = parser.parse_args()
+    return parser.parse_args()
 
+
+def progress(done: int, of: int) -> None:
+    if done % 10 == 0 or done == of:
+        print(f"sweep: {done}/{of} runs", flush=True)
+
+
+def main() -> None:
+    args = arguments()
     model = interp.HookedGPT.from_pretrained(args.model)
-    own = interp.Recipe.load(args.model / "recipe.toml").text.load()
+    tokens = interp.held_out(args.model, args.sequences, seed=SEED)
     recipe = interp.Recipe.load(args.recipe)
     corpus = interp.load_corpus(path=args.text) if args.text else recipe.text.load()
+    assert isinstance(corpus, interp.Corpus), "the untrained models read characters"
 
     ideal, back, start = theory(), gradients(), untrained(corpus)
     print(ideal.round(4).to_string(index=False), start.round(3).to_string(index=False), sep="\n")
@@ -200,92 +310,23 @@ def main() -> None:
         recipe, args.out / "sweep", corpus=corpus, seeds=args.seeds, jobs=args.jobs,
         d_heads=[int(d) for d in args.d_heads.split(",")],
         learning_rates=[float(rate) for rate in args.learning_rates.split(",")],
-        progress=lambda done, of: print(f"sweep: {done}/{of} runs", flush=True)
-        if done % 10 == 0 or done == of else None,
+        progress=progress,
     )  # fmt: skip
-    summary = sweep.summary()
+    arms = sweep.by_arm()
+    rescaled = Rescaled.of(model, tokens)
 
-    n_ctx = model.config.n_ctx
-    tokens = model.to_tokens(own.passages(n_ctx, args.sequences, seed=SEED))
-    removed = float(np.sqrt(model.config.d_head))
-    multipliers = sorted({0.0, 0.25, 0.5, 2**-0.5, 1.0, 2**0.5, 2.0, 4.0, removed})
-    rescaled = interp.attention_scaling(model, tokens, multipliers, seed=SEED)
-    post = (
-        rescaled.to_frame()
-        .groupby("multiplier", as_index=False)[
-            ["loss", "low", "high", "entropy_nats", "entropy_normalised", "max_weight"]
-        ]
-        .mean()
-    )
-    identity = interp.scale_identity(model, tokens[:16])
-    gap = max(float(np.abs(identity[w] - identity["scale"]).max()) for w in ("W_Q", "W_K"))
-
-    found = verdict(back, start, summary, post)
-    drawn = figures.figures_of(sweep) | figures.figures_of(rescaled)
-    shown = {name: (name, figure, caption) for name, (figure, caption) in drawn.items()}
+    found = verdict(back, start, arms, rescaled.table)
     page = interp.write_study(
         args.out,
         "Does dividing by √d_k do what the textbooks say?",
         found,
         [
-            interp.StudySection(
-                heading="Theory: eight normal scores through a softmax",
-                text=[
-                    "A dot product of d_k independent products has std √d_k; divided by √d_k "
-                    "it has 1, for every d_k: the scaled rows are one draw. 10⁶ rows, ± one "
-                    "standard error; real dot products share their query (4,000 rows).",
-                ],
-                tables={"theory": ideal},
-            ),
-            interp.StudySection(
-                heading="Untrained models: theory against measurement",
-                text=[
-                    "The theory's std follows from the initial weights alone. One head, 64 "
-                    f"positions of {corpus.name}, n = {start['n'].iloc[0]} untrained models a "
-                    "point. Repeated characters make real scores spread a little less."
-                ],
-                figures=[
-                    ("untrained", draw_untrained(start),
-                     "Entropy of untrained attention by head width. Dashed: theory; bars: 95 % "
-                     f"intervals over n = {start['n'].iloc[0]} models, seeds 0 to "
-                     f"{start['n'].iloc[0] - 1}."),
-                ],
-                tables={"untrained": start},
-            ),
-            interp.StudySection(
-                heading="What comes back through the softmax",
-                text=[
-                    "Norms over 20,000 rows of 8 keys with normal q, k and incoming gradients. "
-                    "Mean and median disagree about which is larger."
-                ],
-                tables={"gradients": back},
-            ),
-            interp.StudySection(
-                heading="Training",
-                text=[
-                    f"{len(sweep.arms)} arms × {len(sweep.d_heads)} widths × "
-                    f"{len(sweep.learning_rates)} learning rates × {len(sweep.seeds)} seeds, "
-                    f"{sweep.steps[-1]} steps each, the same batches for all arms of a seed. The "
-                    "table shows each arm at its best rate, chosen by the same runs.",
-                ],
-                figures=[shown[n] for n in ("sweep-entropy", "sweep-gradients", "sweep-losses")],
-                tables={"summary": summary},
-            ),
-            interp.StudySection(
-                heading="A trained model, rescaled",
-                text=[
-                    f"{args.model.name}: scores of all heads multiplied; {removed:.3g} takes its "
-                    "own scaling away. n = "
-                    f"{len(tokens)} sequences of {n_ctx}. For each head c·∂L/∂c = ⟨W_Q, ∂L/∂W_Q⟩ = "
-                    f"⟨W_K, ∂L/∂W_K⟩, here to within {gap:.1e}."
-                ],
-                figures=[shown["scaling-all-as-they-come"]],
-                tables={"rescaled": post},
-            ),
+            *simulated(ideal, start, back, corpus.name),
+            *trained(sweep, arms, rescaled, args.model.name),
         ],
-    )  # fmt: skip
-    print(summary.round(4).to_string(index=False))
-    print(post.round(4).to_string(index=False))
+    )
+    print(arms.round(4).to_string(index=False))
+    print(rescaled.table.round(4).to_string(index=False))
     print(found)
     print(f"written to {page}")
 

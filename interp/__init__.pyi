@@ -1,17 +1,23 @@
 """The public names and where they live; `interp/__init__.py` imports each when it is first used."""
 
-from .analysis.causal.effects import (
+from .analysis.causal.effect_results import (
     ComponentEffects as ComponentEffects,
+)
+from .analysis.causal.effects import (
     component_effects as component_effects,
 )
 from .analysis.causal.patching import (
-    Patching as Patching,
     activation_patching as activation_patching,
     path_patching as path_patching,
 )
+from .analysis.causal.patching_results import (
+    Patching as Patching,
+)
 from .analysis.causal.shapley import (
-    ShapleyValues as ShapleyValues,
     shapley_values as shapley_values,
+)
+from .analysis.causal.shapley_results import (
+    ShapleyValues as ShapleyValues,
 )
 from .analysis.circuits.composition import (
     CompositionScores as CompositionScores,
@@ -32,16 +38,22 @@ from .analysis.circuits.weights import (
     qk_circuit as qk_circuit,
 )
 from .analysis.direct.attribution import (
-    LogitAttribution as LogitAttribution,
-    StreamAttribution as StreamAttribution,
     logit_attribution as logit_attribution,
-    stream_attribution as stream_attribution,
 )
 from .analysis.direct.lens import (
-    LogitLens as LogitLens,
-    Predictions as Predictions,
     logit_lens as logit_lens,
     predictions as predictions,
+)
+from .analysis.direct.lens_results import (
+    LogitLens as LogitLens,
+    Predictions as Predictions,
+)
+from .analysis.direct.readers import (
+    stream_attribution as stream_attribution,
+)
+from .analysis.direct.results import (
+    LogitAttribution as LogitAttribution,
+    StreamAttribution as StreamAttribution,
 )
 from .analysis.direct.single_head import (
     single_head_attribution as single_head_attribution,
@@ -62,19 +74,26 @@ from .analysis.heads.patterns import (
 )
 from .analysis.heads.score_results import HeadScores as HeadScores
 from .analysis.heads.scores import head_scores as head_scores
-from .analysis.scaling.arms import (
+from .analysis.scaling.initial import (
+    InitialAttention as InitialAttention,
     initial_attention as initial_attention,
 )
 from .analysis.scaling.rescaled import (
-    AttentionScaling as AttentionScaling,
     attention_scaling as attention_scaling,
-    gradient_statistics as gradient_statistics,
     scale_identity as scale_identity,
-    softmax_statistics as softmax_statistics,
 )
-from .analysis.scaling.sweep import (
-    ScalingSweep as ScalingSweep,
-    scaling_sweep as scaling_sweep,
+from .analysis.scaling.results import AttentionScaling as AttentionScaling
+from .analysis.scaling.sweep import scaling_sweep as scaling_sweep
+from .analysis.scaling.sweep_result import ScalingSweep as ScalingSweep
+from .analysis.scaling.theory import (
+    GradientStatistics as GradientStatistics,
+    SoftmaxStatistics as SoftmaxStatistics,
+    entropy_floor as entropy_floor,
+    entropy_of_scores as entropy_of_scores,
+    freezing_std as freezing_std,
+    gradient_statistics as gradient_statistics,
+    small_score_entropy as small_score_entropy,
+    softmax_statistics as softmax_statistics,
 )
 from .analysis.self_test import (
     ModelChecks as ModelChecks,
@@ -115,8 +134,6 @@ from .figures.marks import (
 )
 from .gpt.cache import (
     ActivationCache as ActivationCache,
-    cache_bytes as cache_bytes,
-    hook_shapes as hook_shapes,
 )
 from .gpt.config import (
     GPTConfig as GPTConfig,
@@ -129,6 +146,10 @@ from .gpt.generate import (
 )
 from .gpt.model import (
     HookedGPT as HookedGPT,
+)
+from .gpt.presets import (
+    cache_bytes as cache_bytes,
+    hook_shapes as hook_shapes,
 )
 from .gpt.tokenizer import (
     CharTokenizer as CharTokenizer,
@@ -153,7 +174,9 @@ from .lesson.reference import (
     from_reference as from_reference,
     to_reference as to_reference,
 )
+from .pages.comparison import compare as compare
 from .pages.page import write_report as write_report
+from .pages.plan import report as report
 from .pages.reading import read_report as read_report
 from .pages.study import (
     StudySection as StudySection,
@@ -170,8 +193,12 @@ from .store import (
 )
 from .stream.interventions import (
     Intervention as Intervention,
-    ReferenceSet as ReferenceSet,
     intervene as intervene,
+)
+from .stream.references import ReferenceSet as ReferenceSet
+from .training.held_out import (
+    corpus_of as corpus_of,
+    held_out as held_out,
 )
 from .training.loop import (
     train as train,

@@ -12,24 +12,28 @@ TransformerLens's `HookPoint` and `HookedRootModule` are hardened here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Literal
 
 from torch import Tensor
 from transformer_lens import ActivationCache as TLActivationCache, FactoredMatrix, HookedRootModule
 from transformer_lens.hook_points import HookPoint as TLHookPoint, LensHandle
-from transformer_lens.utilities import Slice, get_act_name
+from transformer_lens.model_bridge.composition_scores import CompositionScores
+from transformer_lens.utilities import Slice, composition_scores, get_act_name
 
 from interp.errors import HookError, nearest
 
 __all__ = [
+    "CompositionScores",
     "FactoredMatrix",
     "HookPoint",
     "HookedModule",
     "NamesFilter",
     "Slice",
     "TLActivationCache",
+    "composition_scores",
     "get_act_name",
 ]
 
@@ -122,12 +126,14 @@ class HookedModule(HookedRootModule):
     """A module with named hook points. Call `setup()` at the end of `__init__`."""
 
     hook_dict: dict[str, HookPoint]  # type: ignore[assignment]  # all our points are our own class
+    aliases: Mapping[str, str] = MappingProxyType({})  # other names to ask by, and what they mean
 
     def resolve_names(self, names: NamesFilter) -> list[str]:
         """Returns the hook names that a filter selects, in the order of the model.
 
         Args:
-            names: None for all, one name, several names, or a function from name to bool.
+            names: None for all; one name or several, each a hook name or an alias of one; or a
+                function from name to bool, which is shown aliases only if it selects no hook name.
 
         Raises:
             HookError: a name that does not exist, or a function that selects none.
@@ -137,13 +143,18 @@ class HookedModule(HookedRootModule):
         if callable(names):
             selected = [name for name in self.hook_dict if names(name)]
             if not selected:
+                by_alias = {name for alias, name in self.aliases.items() if names(alias)}
+                selected = [name for name in self.hook_dict if name in by_alias]
+            if not selected:
                 raise HookError("the filter function selects none of the model's hook names")
             return selected
         wanted = [names] if isinstance(names, str) else list(names)
         for name in wanted:
-            if name not in self.hook_dict:
-                raise HookError(f"unknown hook name {name!r}{nearest(name, self.hook_dict)}")
-        return [name for name in self.hook_dict if name in set(wanted)]
+            if name not in self.hook_dict and name not in self.aliases:
+                known = [*self.hook_dict, *self.aliases]
+                raise HookError(f"unknown hook name {name!r}{nearest(name, known)}")
+        resolved = {self.aliases.get(name, name) for name in wanted}
+        return [name for name in self.hook_dict if name in resolved]
 
     def add_hook(
         self,

@@ -23,9 +23,10 @@ from torch import Tensor
 
 from interp import files
 from interp.errors import CacheError, OutputError
-from interp.gpt.cache import PRESETS, ActivationCache, cache_bytes
+from interp.gpt.cache import ActivationCache
 from interp.gpt.folder import model_hash
 from interp.gpt.model import HookedGPT
+from interp.gpt.presets import PRESETS, cache_bytes
 
 FORMAT = "gpt-interp-cache/1"
 MANIFEST = "manifest.json"

@@ -16,7 +16,9 @@ type_checked = beartype(
 checked = [
     *(f"interp.{room}" for room in ("analysis", "cli", "data", "ground_truth", "lesson", "pages",
                                     "results", "store", "stream", "training")),
-    *(f"interp.gpt.{name}" for name in ("config", "folder", "generate", "model", "tokenizer")),
+    *(f"interp.gpt.{name}" for name in ("aliases", "config", "folder", "generate", "model",
+                                        "presets", "recording", "text", "tokenizer",
+                                        "transformer", "weights")),
 ]  # fmt: skip
 if os.environ.get("TYPE_CHECKS") == "all":  # and what runs thousands of times a test
     checked = ["interp"]

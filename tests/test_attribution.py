@@ -18,7 +18,7 @@ from interp import (
     attention_patterns,
     logit_attribution,
 )
-from interp.analysis.direct.attribution import check_complete
+from interp.stream.tolerance import check_complete
 
 ALL_VARIANTS = [*VARIANTS, {"n_layers": 0}, {"dropout": 0.2}]
 METRICS = ["centered", "foil", "probability", "raw"]

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import VARIANTS, name_of, random_model, random_tokens, variant_id
+from torch import Tensor
 
-from interp import CompletenessError, Result, TokenError, check_model
+from interp import (
+    ActivationCache,
+    CompletenessError,
+    HookedGPT,
+    ModelChecks,
+    Result,
+    TokenError,
+    check_model,
+    logit_attribution,
+)
 from interp.analysis import self_test as checks
 from interp.gpt.layers import MLP, Attention, PastKeys
+from interp.stream.resume import run_from
 
 PARITY = [
     "weights are finite numbers",
@@ -43,11 +56,11 @@ VARIANTS_LACK = [
 ]
 
 
-def check(model, batch=3, pos=7, **kwargs):
+def check(model: HookedGPT, batch: int = 3, pos: int = 7, **kwargs: Any) -> Any:
     return check_model(model, random_tokens(model, batch, pos), **kwargs)
 
 
-def with_outcome(given, outcome):
+def with_outcome(given: Any, outcome: Any) -> Any:
     return {name for name, o in zip(given.names, given.outcomes, strict=True) if o == outcome}
 
 
@@ -59,7 +72,7 @@ def with_outcome(given, outcome):
     [*((*one, torch.float32) for one in VARIANTS_LACK), ({}, set(), torch.float64)],
     ids=name_of,
 )
-def test_sound_models_pass(variant, lacks, dtype):
+def test_sound_models_pass(variant: dict[str, Any], lacks: Any, dtype: torch.dtype) -> None:
     given = check(random_model(dtype, **variant))
     assert given.passed, given.to_frame()
     assert with_outcome(given, "does not apply") == lacks
@@ -70,31 +83,31 @@ def test_sound_models_pass(variant, lacks, dtype):
         assert np.isnan(error) == bool(note) == (name in lacks)
 
 
-def test_every_variant_is_tried():
+def test_every_variant_is_tried() -> None:
     assert [variant_id(v) for v in VARIANTS] == [
         variant_id(v) for v in VARIANTS if v in [variant for variant, _ in VARIANTS_LACK]
     ]
 
 
-def test_half_precision_is_held_to_half_precision():
+def test_half_precision_is_held_to_half_precision() -> None:
     given = check(random_model(torch.bfloat16))
     assert given.passed, given.to_frame()
 
 
-def test_text_of_two_characters_is_enough():
+def test_text_of_two_characters_is_enough() -> None:
     assert check_model(random_model(), "ab").passed
     assert check_model(random_model(), ["ab", "ca"]).passed
     assert check(random_model(), pos=16).passed
 
 
-def test_one_token_is_refused():
+def test_one_token_is_refused() -> None:
     with pytest.raises(TokenError, match="at least two tokens"):
         check_model(random_model(), "a")
     with pytest.raises(TokenError):
         check_model(random_model(), "z!")
 
 
-def test_a_seed_is_a_choice_of_transformations():
+def test_a_seed_is_a_choice_of_transformations() -> None:
     model = random_model()
     one, same, other = (check(model, seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(one.errors, same.errors)
@@ -104,7 +117,7 @@ def test_a_seed_is_a_choice_of_transformations():
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_the_model_is_not_touched(training):
+def test_the_model_is_not_touched(training: bool) -> None:
     model = random_model(dropout=0.2).train(training)
     weights = {name: p.clone() for name, p in model.named_parameters()}
     versions = {name: p._version for name, p in model.named_parameters()}
@@ -128,29 +141,29 @@ def test_the_model_is_not_touched(training):
 # ---- every check can fail ------------------------------------------------------------------------
 
 
-def sees_ahead(attn, x, project):
+def sees_ahead(attn: Any, x: Tensor, project: Any) -> Any:
     return project(attn, x + 1e-3 * x.mean(1, keepdim=True))
 
 
-def sees_neighbours(attn, x, project):
+def sees_neighbours(attn: Any, x: Tensor, project: Any) -> Any:
     return project(attn, x * (1 + 1e-2 * len(x)))
 
 
-def sees_precision(attn, x, project):
+def sees_precision(attn: Any, x: Tensor, project: Any) -> Any:
     return project(attn, x * (1.1 if x.dtype == torch.float32 else 1.0))
 
 
-def sees_query_weights(attn, x, project):
+def sees_query_weights(attn: Any, x: Tensor, project: Any) -> Any:
     q, k, v = project(attn, x)
     return q * attn.W_Q.norm(), k, v
 
 
-def sees_value_weights(attn, x, project):
+def sees_value_weights(attn: Any, x: Tensor, project: Any) -> Any:
     q, k, v = project(attn, x)
     return q, k, v * attn.W_V.norm()
 
 
-def sees_head_number(attn, x, project):
+def sees_head_number(attn: Any, x: Tensor, project: Any) -> Any:
     q, k, v = project(attn, x)
     return q, k, v * torch.arange(1, v.shape[2] + 1, dtype=v.dtype)[:, None]
 
@@ -166,7 +179,9 @@ def sees_head_number(attn, x, project):
         (sees_head_number, {HEADS}),
     ],
 )
-def test_attention_that_sees_what_it_must_not(monkeypatch, broken, fails):
+def test_attention_that_sees_what_it_must_not(
+    monkeypatch: pytest.MonkeyPatch, broken: Any, fails: Any
+) -> None:
     project = Attention.project
     monkeypatch.setattr(Attention, "project", lambda self, x: broken(self, x, project))
     given = check(random_model())
@@ -174,16 +189,18 @@ def test_attention_that_sees_what_it_must_not(monkeypatch, broken, fails):
     assert not given.passed
 
 
-def test_written_out_attention_that_differs_from_fused(monkeypatch):
+def test_written_out_attention_that_differs_from_fused(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = Attention.scores
     monkeypatch.setattr(Attention, "scores", lambda self, *args: 1.1 * scores(self, *args))
     assert with_outcome(check(random_model()), "failed") == {CACHED, MIDDLE}
 
 
-def test_masks_that_differ_between_queries_with_and_without_a_past(monkeypatch):
+def test_masks_that_differ_between_queries_with_and_without_a_past(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     extend = PastKeys.extend
 
-    def confused(self, k, v):
+    def confused(self: Any, k: Any, v: Any) -> Any:
         k, v = extend(self, k, v)
         return k.roll(1, 1), v
 
@@ -191,39 +208,39 @@ def test_masks_that_differ_between_queries_with_and_without_a_past(monkeypatch):
     assert with_outcome(check(random_model()), "failed") == {ONE_BY_ONE}
 
 
-def test_a_run_from_the_middle_that_lands_elsewhere(monkeypatch):
-    run_from = checks.run_from
+def test_a_run_from_the_middle_that_lands_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         checks, "run_from", lambda model, x, depth: run_from(model, x + 0.01, (0, 1))
     )
     assert with_outcome(check(random_model()), "failed") == {MIDDLE}
 
 
-def test_neurons_that_see_a_constant_of_the_stream(monkeypatch):
+def test_neurons_that_see_a_constant_of_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     pre = MLP.pre
     monkeypatch.setattr(MLP, "pre", lambda self, x: pre(self, x) + self.b_out.mean())
     assert with_outcome(check(random_model()), "failed") == {B_OUT}
 
 
-def test_an_attribution_of_raw_logits(monkeypatch):
-    attribute = checks.logit_attribution
-    monkeypatch.setattr(checks, "logit_attribution", lambda *args: attribute(*args, metric="raw"))
+def test_an_attribution_of_raw_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        checks, "logit_attribution", lambda *args: logit_attribution(*args, metric="raw")
+    )
     assert with_outcome(check(random_model()), "failed") == {W_U}
 
 
-def test_an_attribution_that_leaves_out_the_gain(monkeypatch):
-    attribute = checks.logit_attribution
-
-    def without_gain(model, cache, by):
-        parts = attribute(model, cache, by)
-        return replace(parts, values=parts.values / float(model.ln_final.w.mean()))
+def test_an_attribution_that_leaves_out_the_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_gain(model: HookedGPT, cache: ActivationCache, by: Any) -> Any:
+        parts = logit_attribution(model, cache, by)
+        gain = model.ln_final.w
+        assert isinstance(gain, Tensor)
+        return replace(parts, values=parts.values / float(gain.mean()))
 
     monkeypatch.setattr(checks, "logit_attribution", without_gain)
     assert with_outcome(check(random_model()), "failed") == {FOLD}
 
 
-def test_an_attribution_that_refuses_is_a_check_that_fails(monkeypatch):
-    def refuse(*args):
+def test_an_attribution_that_refuses_is_a_check_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: Any) -> None:
         raise CompletenessError("the parts miss the model's own logits")
 
     monkeypatch.setattr(checks, "logit_attribution", refuse)
@@ -231,10 +248,12 @@ def test_an_attribution_that_refuses_is_a_check_that_fails(monkeypatch):
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
-def test_weights_that_are_not_finite(bad):
+def test_weights_that_are_not_finite(bad: Any) -> None:
     model = random_model()
+    mlp = model.blocks[0].mlp
+    assert mlp is not None
     with torch.no_grad():
-        model.blocks[0].mlp.W_in[0, 0] = bad
+        mlp.W_in[0, 0] = bad
     given = check(model)
     failed = with_outcome(given, "failed")
     assert PARITY[0] in failed
@@ -242,7 +261,7 @@ def test_weights_that_are_not_finite(bad):
     assert failed >= {CACHED, WIDE, QK}
 
 
-def test_a_weight_that_is_not_finite_where_no_token_looks():
+def test_a_weight_that_is_not_finite_where_no_token_looks() -> None:
     model = random_model()
     with torch.no_grad():
         model.pos_embed.W_pos[-1, 0] = torch.nan
@@ -252,11 +271,11 @@ def test_a_weight_that_is_not_finite_where_no_token_looks():
 # ---- the result ----------------------------------------------------------------------------------
 
 
-def test_goes_to_disk_and_to_a_table(tmp_path):
+def test_goes_to_disk_and_to_a_table(tmp_path: Path) -> None:
     given = check(random_model(d_mlp=0))
     given.save(tmp_path / "checks.json")
     again = Result.load(tmp_path / "checks.json")
-    assert type(again) is type(given)
+    assert isinstance(again, ModelChecks)
     np.testing.assert_array_equal(again.errors, given.errors)
     assert again.outcomes == given.outcomes
     frame = given.to_frame()
@@ -268,7 +287,7 @@ def test_goes_to_disk_and_to_a_table(tmp_path):
     assert (frame[frame.outcome == "passed"].error <= frame.tolerance[frame.error.notna()]).all()
 
 
-def test_not_a_number_without_a_reason_is_a_failure():
+def test_not_a_number_without_a_reason_is_a_failure() -> None:
     given = check(random_model())
     errors = given.errors.copy()
     errors[2] = np.nan

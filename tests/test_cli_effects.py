@@ -19,7 +19,6 @@ from conftest import N_CTX, VOCABULARY, random_model
 from test_cli import Shell, snapshot
 
 import interp
-from interp.gpt.folder import from_pretrained, save_pretrained
 
 N = 6  # sequences
 CLEAN, CORRUPTED = "abcdefga", "abcdgfga"
@@ -31,7 +30,7 @@ PATCH = ("patch", "m", "--clean", CLEAN, "--corrupted", CORRUPTED)
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
-    save_pretrained(random_model(), folder / "m")
+    random_model().save_pretrained(folder / "m")
     (folder / "play.txt").write_text(text())
     return folder
 
@@ -88,7 +87,7 @@ def test_printed_rows_add_up_to_the_printed_sum(shell: Shell, by: str) -> None:
     total = float(out.splitlines()[-1].split()[1])
     assert sum(rows.values()) == pytest.approx(total, abs=1e-3)
 
-    model = from_pretrained("m")
+    model = interp.HookedGPT.from_pretrained("m")
     parts = interp.logit_attribution(model, model.run_with_cache("abcdefgabcd")[1], by=by)  # type: ignore[arg-type]
     assert total == pytest.approx(parts.total[0, -1], abs=1e-4)
     others = [name for name in rows if name.endswith(" others")]
@@ -108,7 +107,7 @@ def test_printed_rows_add_up_to_the_printed_sum(shell: Shell, by: str) -> None:
 def test_attribute_json_and_table_are_the_librarys(shell: Shell) -> None:
     result, table = both(shell, "attribute", "m", "--prompt", "abcdefg", "--by", "source",
                          "--metric", "foil", "--foil", "b")  # fmt: skip
-    model = from_pretrained("m")
+    model = interp.HookedGPT.from_pretrained("m")
     _, cache = model.run_with_cache("abcdefg")
     expected = interp.logit_attribution(model, cache, "source", metric="foil", foils="b")
     assert_same(result, expected)
@@ -151,7 +150,7 @@ def test_effects_json_and_table_are_the_librarys(
     shell: Shell, options: tuple[str, ...], keywords: dict[str, Any]
 ) -> None:
     result, table = both(shell, *EFFECTS, *options)
-    expected = interp.component_effects(from_pretrained("m"), sequences(), **keywords)
+    expected = interp.component_effects(interp.HookedGPT.from_pretrained("m"), sequences(), **keywords)
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
 
@@ -161,7 +160,7 @@ def test_effects_prints_every_part_with_its_numbers(shell: Shell, metric: str) -
     status, out, err = shell(*EFFECTS, "--metric", metric, "--ablate", "zero")
     assert (status, err) == (0, "")  # no progress where nobody watches
     expected = interp.component_effects(
-        from_pretrained("m"), sequences(), ablate="zero", metric=metric
+        interp.HookedGPT.from_pretrained("m"), sequences(), ablate="zero", metric=metric
     ).to_frame()
     head, _, *rows = out.split("agreement")[0].splitlines()
     assert f"effect on {metric} " in head
@@ -220,7 +219,7 @@ def test_effects_refuses(shell: Shell, options: tuple[str, ...], said: str) -> N
 def test_patch_json_and_table_are_the_librarys(shell: Shell, site: Any, direction: Any) -> None:
     result, table = both(shell, *PATCH, *ASKED, "--site", site, "--direction", direction)
     expected = interp.activation_patching(
-        from_pretrained("m"), CLEAN, CORRUPTED, site, direction=direction, target="c", foil="e"
+        interp.HookedGPT.from_pretrained("m"), CLEAN, CORRUPTED, site, direction=direction, target="c", foil="e"
     )
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
@@ -230,14 +229,14 @@ def test_patch_json_and_table_are_the_librarys(shell: Shell, site: Any, directio
 def test_patch_into_a_reader_is_the_librarys(shell: Shell, into: str) -> None:
     result, table = both(shell, *PATCH, *ASKED, "--into", into)
     expected = interp.path_patching(
-        from_pretrained("m"), CLEAN, CORRUPTED, into, target="c", foil="e"
+        interp.HookedGPT.from_pretrained("m"), CLEAN, CORRUPTED, into, target="c", foil="e"
     )
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
 
 
 def test_patch_asks_by_default_for_what_is_likeliest_after_each_prompt(shell: Shell) -> None:
-    model = from_pretrained("m")
+    model = interp.HookedGPT.from_pretrained("m")
     ids = torch.tensor([[i, j, k] for i in range(7) for j in range(7) for k in range(7)])
     likeliest = model(ids)[:, -1].argmax(-1)
     other = int((likeliest != likeliest[0]).nonzero()[0])
@@ -254,7 +253,7 @@ def test_patch_prints_the_largest_shares_and_counts_the_others(shell: Shell) -> 
     status, out, err = shell(*PATCH, *ASKED, "--site", "mlp_out", "--direction", "noise")
     assert (status, err) == (0, "")
     result = interp.activation_patching(
-        from_pretrained("m"), CLEAN, CORRUPTED, "mlp_out", direction="noise", target="c", foil="e"
+        interp.HookedGPT.from_pretrained("m"), CLEAN, CORRUPTED, "mlp_out", direction="noise", target="c", foil="e"
     )
     assert f"clean {result.clean[0]:+.3f}, corrupted {result.corrupted[0]:+.3f}" in out
     assert "logit of c − e after position 7" in out
@@ -307,7 +306,7 @@ def test_check_of_a_sound_model_passes(shell: Shell) -> None:
     assert len(out.splitlines()) == 13
     assert all(line.startswith("passed ") for line in out.splitlines())
     result, table = both(shell, "check", "m", "--text", "play.txt", "--sequences", 3, "--seed", 2)
-    expected = interp.check_model(from_pretrained("m"), sequences(3), seed=2)
+    expected = interp.check_model(interp.HookedGPT.from_pretrained("m"), sequences(3), seed=2)
     assert_same(result, expected)
     assert list(table["outcome"]) == list(expected.outcomes)
     np.testing.assert_allclose(table["error"], expected.errors)
@@ -319,7 +318,7 @@ def damaged(shell: Shell) -> Shell:
     model = random_model()
     with torch.no_grad():
         model.blocks[1].attn.W_O[0, 0, 0] = float("nan")
-    save_pretrained(model, "damaged")
+    model.save_pretrained("damaged")
     return shell
 
 
@@ -440,7 +439,7 @@ def test_scaling_json_and_table_are_the_librarys(shell: Shell) -> None:
     args = ("scaling", "m", "--text", "play.txt", "--sequences", N, "--multipliers", "0,1,2.5")
     result, table = both(shell, *args, "--each", "--seed", 4)
     expected = interp.attention_scaling(
-        from_pretrained("m"), sequences(), (0.0, 1.0, 2.5), each=True, seed=4
+        interp.HookedGPT.from_pretrained("m"), sequences(), (0.0, 1.0, 2.5), each=True, seed=4
     )
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
@@ -451,7 +450,7 @@ def test_scaling_prints_a_line_a_multiplier(shell: Shell) -> None:
     status, out, err = shell(*args)
     assert (status, err) == (0, "")
     assert "n = 6 sequences" in out
-    loss = interp.attention_scaling(from_pretrained("m"), sequences(), (0.0, 1.0)).loss
+    loss = interp.attention_scaling(interp.HookedGPT.from_pretrained("m"), sequences(), (0.0, 1.0)).loss
     found = re.findall(r"× (\S+) +loss (\S+) .* entropy (\S+)", out)
     assert [float(c) for c, _, _ in found] == [0, 1]
     assert float(found[0][2]) == pytest.approx(1)

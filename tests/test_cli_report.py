@@ -11,7 +11,7 @@ from conftest import random_model
 
 import interp
 from interp.cli import main
-from interp.cli.reporting import SECTIONS
+from interp.pages.plan import SECTIONS
 
 TEXT = "".join(np.random.default_rng(0).choice(list("abcdefg"), 1200))
 

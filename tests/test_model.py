@@ -19,7 +19,7 @@ from interp import (
     hook_shapes,
     to_reference,
 )  # fmt: skip
-from interp.gpt import layers
+from interp.gpt import kernels
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
 each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -171,7 +171,7 @@ def test_attention_in_pieces_agrees_with_all_at_once(monkeypatch, dtype, per_pie
     tokens = random_tokens(model, batch=5)
     names = ["blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"]
     whole_logits, whole = model.run_with_cache(tokens, names_filter=names)
-    monkeypatch.setattr(layers, "SCORES_IN_CACHE", per_piece * 4 * 9 * 9)
+    monkeypatch.setattr(kernels, "SCORES_IN_CACHE", per_piece * 4 * 9 * 9)
     with torch.no_grad():
         logits, cache = model.run_with_cache(tokens, names_filter=names)
     assert_close(logits, whole_logits.detach())

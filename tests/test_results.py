@@ -6,7 +6,8 @@ import json
 import subprocess
 import sys
 from dataclasses import FrozenInstanceError
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -42,7 +43,7 @@ KINDS = ["attribution", "lens", "patterns"]
 LOAD = "import sys, interp; print(type(interp.Result.load(sys.argv[1])).__name__)"
 
 
-def results_of(batch=2, pos=9, dtype=torch.float32):
+def results_of(batch: int = 2, pos: int = 9, dtype: torch.dtype = torch.float32) -> Any:
     model = random_model(dtype)
     _, cache = model.run_with_cache(random_tokens(model, batch, pos))
     return {
@@ -53,11 +54,11 @@ def results_of(batch=2, pos=9, dtype=torch.float32):
 
 
 @pytest.fixture(scope="module")
-def small():
+def small() -> Any:
     return results_of()
 
 
-def assert_same(a, b):
+def assert_same(a: Any, b: Any) -> None:
     assert type(a) is type(b)
     for field in dataclasses.fields(a):
         one, two = getattr(a, field.name), getattr(b, field.name)
@@ -70,14 +71,14 @@ def assert_same(a, b):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_result_round_trips_through_a_file(tmp_path, kind, dtype):
+def test_result_round_trips_through_a_file(tmp_path: Path, kind: Any, dtype: torch.dtype) -> None:
     result = results_of(dtype=dtype)[kind]
     result.save(tmp_path / "deep" / "result.json")
     assert_same(Result.load(tmp_path / "deep" / "result.json"), result)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_big_result_round_trips_compressed(tmp_path, kind):
+def test_big_result_round_trips_compressed(tmp_path: Path, kind: Any) -> None:
     result = results_of(batch=80, pos=16)[kind]
     if kind == "patterns":
         result = dataclasses.replace(result, patterns=np.tile(result.patterns, (4, 1, 1, 1)))
@@ -88,7 +89,7 @@ def test_big_result_round_trips_compressed(tmp_path, kind):
     assert_same(Result.load(tmp_path / "result.json"), result)
 
 
-def test_values_that_are_not_finite_round_trip(tmp_path, small):
+def test_values_that_are_not_finite_round_trip(tmp_path: Path, small: Any) -> None:
     values = small["lens"].entropy.copy()
     values[0, 0, :3] = np.nan, np.inf, -np.inf
     result = dataclasses.replace(small["lens"], entropy=values)
@@ -98,18 +99,19 @@ def test_values_that_are_not_finite_round_trip(tmp_path, small):
     json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-def test_patterns_keep_their_zeros(tmp_path, small):
+def test_patterns_keep_their_zeros(tmp_path: Path, small: Any) -> None:
     patterns = small["patterns"]
     above = np.triu_indices(9, 1)
     assert (patterns.patterns[:, :, *above] == 0).all()
     np.testing.assert_allclose(patterns.patterns.sum(-1), 1, atol=1e-6)
     patterns.save(tmp_path / "result.json")
     loaded = Result.load(tmp_path / "result.json")
+    assert isinstance(loaded, AttentionPatterns)
     assert (loaded.patterns[:, :, *above] == 0).all()
     assert not np.signbit(loaded.patterns).any()
 
 
-def test_saved_result_can_be_read_by_another_process(tmp_path, small):
+def test_saved_result_can_be_read_by_another_process(tmp_path: Path, small: Any) -> None:
     small["attribution"].save(tmp_path / "result.json")
     command = [sys.executable, "-c", LOAD, str(tmp_path / "result.json")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -117,7 +119,7 @@ def test_saved_result_can_be_read_by_another_process(tmp_path, small):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_result_is_read_only(small, kind):
+def test_result_is_read_only(small: Any, kind: Any) -> None:
     result = small[kind]
     for name in result.AXES:
         with pytest.raises(ValueError, match="read-only"):
@@ -126,20 +128,21 @@ def test_result_is_read_only(small, kind):
         result.tokens = None
 
 
-def test_loaded_result_is_read_only_too(small):
+def test_loaded_result_is_read_only_too(small: Any) -> None:
     loaded = Result.from_document(small["lens"].to_document())
+    assert isinstance(loaded, LogitLens)
     with pytest.raises(ValueError, match="read-only"):
         loaded.rank[0, 0, 0] = 1
 
 
-def test_result_does_not_share_the_memory_it_was_given(small):
+def test_result_does_not_share_the_memory_it_was_given(small: Any) -> None:
     patterns = small["patterns"].patterns.copy()
     result = dataclasses.replace(small["patterns"], patterns=patterns)
     patterns[...] = -1
     assert (result.patterns >= 0).all()
 
 
-def test_document_does_not_share_the_provenance(small):
+def test_document_does_not_share_the_provenance(small: Any) -> None:
     document = small["lens"].to_document()
     before = copy.deepcopy(small["lens"].provenance)
     document["provenance"]["model"] = "another"
@@ -147,7 +150,7 @@ def test_document_does_not_share_the_provenance(small):
     assert small["lens"].provenance == before
 
 
-def test_provenance_names_model_tokens_dtype_and_versions():
+def test_provenance_names_model_tokens_dtype_and_versions() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     first = logit_lens(model, model.run_with_cache(tokens)[1]).provenance
@@ -173,28 +176,28 @@ def test_provenance_names_model_tokens_dtype_and_versions():
         ("patterns", "patterns", lambda a: a[0]),
     ],
 )
-def test_axes_that_do_not_match_are_refused(small, kind, name, change):
+def test_axes_that_do_not_match_are_refused(small: Any, kind: str, name: str, change: Any) -> None:
     with pytest.raises(ValueError, match=name):
         dataclasses.replace(small[kind], **{name: change(getattr(small[kind], name))})
 
 
 @pytest.mark.parametrize(("kind", "name"), [("attribution", "components"), ("lens", "depths")])
-def test_names_that_do_not_match_their_axis_are_refused(small, kind, name):
+def test_names_that_do_not_match_their_axis_are_refused(small: Any, kind: str, name: str) -> None:
     with pytest.raises(ValueError, match=name):
         dataclasses.replace(small[kind], **{name: getattr(small[kind], name)[:-1]})
 
 
-def without(key):
-    def change(document):
+def without(key: Any) -> Any:
+    def change(document: Any) -> None:
         del document[key]
 
     return change
 
 
-def setting(*path_and_value):
+def setting(*path_and_value: Any) -> Any:
     *path, last, value = path_and_value
 
-    def change(document):
+    def change(document: Any) -> None:
         for key in path:
             document = document[key]
         document[last] = value
@@ -227,7 +230,7 @@ def setting(*path_and_value):
         setting("components", ["embed"]),
     ],
 )
-def test_damaged_document_is_refused(small, damage):
+def test_damaged_document_is_refused(small: Any, damage: Any) -> None:
     document = json.loads(json.dumps(small["attribution"].to_document()))
     damage(document)
     with pytest.raises(CheckpointError, match="not a result"):
@@ -235,13 +238,13 @@ def test_damaged_document_is_refused(small, damage):
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]", b"null", b"3", b"{}"])
-def test_file_that_is_not_a_result_is_refused(tmp_path, data):
+def test_file_that_is_not_a_result_is_refused(tmp_path: Path, data: Any) -> None:
     (tmp_path / "result.json").write_bytes(data)
     with pytest.raises(CheckpointError):
         Result.load(tmp_path / "result.json")
 
 
-def test_truncated_file_is_refused(tmp_path, small):
+def test_truncated_file_is_refused(tmp_path: Path, small: Any) -> None:
     path = tmp_path / "result.json"
     small["lens"].save(path)
     path.write_bytes(path.read_bytes()[:-200])
@@ -249,25 +252,25 @@ def test_truncated_file_is_refused(tmp_path, small):
         Result.load(path)
 
 
-def test_missing_file_and_folder_are_refused(tmp_path):
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "none.json", tmp_path):
         with pytest.raises(CheckpointError):
             Result.load(path)
 
 
-def test_place_that_cannot_be_written_is_an_output_error(tmp_path, small):
+def test_place_that_cannot_be_written_is_an_output_error(tmp_path: Path, small: Any) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OutputError):
         small["lens"].save(tmp_path / "file" / "result.json")
 
 
-def test_loading_returns_the_saved_kind(small):
+def test_loading_returns_the_saved_kind(small: Any) -> None:
     kinds = {"attribution": LogitAttribution, "lens": LogitLens, "patterns": AttentionPatterns}
     for name, kind in kinds.items():
         assert type(Result.from_document(small[name].to_document())) is kind
 
 
-def test_pattern_frame_has_one_row_a_visible_key(small):
+def test_pattern_frame_has_one_row_a_visible_key(small: Any) -> None:
     patterns = small["patterns"]
     frame = patterns.to_frame()
     assert list(frame.columns) == ["layer", "head", "pos", "key", "weight"]
@@ -279,7 +282,7 @@ def test_pattern_frame_has_one_row_a_visible_key(small):
     np.testing.assert_allclose(sums, 1, atol=1e-6)
 
 
-def test_patterns_are_those_of_the_sequence():
+def test_patterns_are_those_of_the_sequence() -> None:
     model = random_model()
     tokens = random_tokens(model, 3, 6)
     _, cache = model.run_with_cache(tokens)
@@ -295,7 +298,7 @@ def test_patterns_are_those_of_the_sequence():
             attention_patterns(model, cache, outside)
 
 
-def test_patterns_need_a_cache_that_holds_them():
+def test_patterns_need_a_cache_that_holds_them() -> None:
     model = random_model()
     _, cache = model.run_with_cache(random_tokens(model), names_filter="residual")
     with pytest.raises(CacheError):
@@ -331,20 +334,22 @@ class LargestWeights(Result):
         return Finding(text=f"The largest weight is {self.sizes.max():.2f}.", select="head=L0.H0")
 
 
-def own():
+def own() -> Any:
     model = random_model()
     sizes = model.W_O.detach().abs().amax((-1, -2)).numpy()
     provenance = Provenance.of(model, random_tokens(model), seed=3)
     return model, LargestWeights(sizes=sizes, provenance=provenance)
 
 
-def test_a_users_own_result_is_saved_and_loaded(tmp_path):
+def test_a_users_own_result_is_saved_and_loaded(tmp_path: Path) -> None:
     _, mine = own()
     mine.save(tmp_path / "mine.json")
     assert_same(Result.load(tmp_path / "mine.json"), mine)
 
 
-def test_a_users_own_result_is_put_on_a_page_with_its_figure_table_and_finding(tmp_path):
+def test_a_users_own_result_is_put_on_a_page_with_its_figure_table_and_finding(
+    tmp_path: Path,
+) -> None:
     model, mine = own()
     page = write_report(tmp_path / "r", model, [mine])
     text = page.read_text(encoding="utf-8")
@@ -357,7 +362,7 @@ def test_a_users_own_result_is_put_on_a_page_with_its_figure_table_and_finding(t
     assert_same(read_report(page)["results"][0], mine)
 
 
-def test_a_users_own_result_shows_itself(tmp_path):
+def test_a_users_own_result_shows_itself(tmp_path: Path) -> None:
     _, mine = own()
     assert (
         repr(mine)
@@ -371,12 +376,12 @@ def test_a_users_own_result_shows_itself(tmp_path):
         mine.plot("larges")
 
 
-def test_a_name_of_ours_is_refused():
+def test_a_name_of_ours_is_refused() -> None:
     with pytest.raises(TypeError, match="LogitLens is one of this package's results"):
         type("LogitLens", (Result,), {})
 
 
-def test_a_table_is_computed_once_and_cannot_be_spoilt():
+def test_a_table_is_computed_once_and_cannot_be_spoilt() -> None:
     _, mine = own()
     first = mine.to_frame()
     first["size"] = 0.0
@@ -384,6 +389,6 @@ def test_a_table_is_computed_once_and_cannot_be_spoilt():
     assert mine.__dict__["_kept_to_frame"] is not None
 
 
-def test_another_kind_of_figure_says_which_there_are(small):
+def test_another_kind_of_figure_says_which_there_are(small: Any) -> None:
     with pytest.raises(ConfigError, match="there are"):
         small["lens"].plot("nonsense")

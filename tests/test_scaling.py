@@ -7,8 +7,12 @@ from conftest import VARIANTS, random_model, random_tokens, variant_id
 from hypothesis import given, settings, strategies as st
 from scipy.special import softmax
 
-from interp import AttentionScaling, ConfigError, Result, TokenError, attention_scaling
-from interp.analysis.scaling.rescaled import (
+from interp import (
+    AttentionScaling,
+    ConfigError,
+    Result,
+    TokenError,
+    attention_scaling,
     entropy_floor,
     entropy_of_scores,
     freezing_std,
@@ -17,7 +21,6 @@ from interp.analysis.scaling.rescaled import (
     small_score_entropy,
     softmax_statistics,
 )
-from interp.pages import figures
 
 # ---- theory --------------------------------------------------------------------------------------
 
@@ -82,7 +85,8 @@ def test_entropy_of_masked_scores_is_that_of_the_others():
 
 def test_unscaled_gradients_are_larger_in_the_mean_and_dead_in_the_middle():
     unscaled, scaled, over = (
-        gradient_statistics(512, c, draws=8000).set_index("of") for c in (1, 512**-0.5, 1 / 512)
+        gradient_statistics(512, c, draws=8000).to_frame().set_index("of")
+        for c in (1, 512**-0.5, 1 / 512)
     )
     assert unscaled.loc["q", "mean"] > 2.5 * scaled.loc["q", "mean"]
     assert unscaled.loc["q", "q50"] < 0.01 * scaled.loc["q", "q50"]
@@ -194,11 +198,15 @@ def test_to_table_to_disk_to_figure(tmp_path):
     again = Result.load(tmp_path / "r.json")
     assert isinstance(again, AttentionScaling)
     np.testing.assert_array_equal(again.loss, result.loss)
-    ((figure, caption),) = figures.figures_of(result).values()
-    assert "n = 6 sequences, seed 3" in caption
-    line = figure.axes[0].lines[0]
-    np.testing.assert_allclose(line.get_ydata(), result.loss[:, 0, 0].mean(-1))
-    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["0", "0.5", "1"]
+    (shown,) = result.figures()
+    assert "n = 6 sequences, seed 3" in shown.caption
+    losses, entropies = shown.mark.marks
+    (line,) = losses.series
+    np.testing.assert_allclose(line.values, result.loss[:, 0, 0].mean(-1))
+    np.testing.assert_array_equal(line.low, frame[(frame.layer == 0) & (frame["head"] == 0)].low)
+    assert [text for _, text in losses.ticks] == ["0", "0.5", "1"]
+    last = entropies.series[-1]
+    np.testing.assert_allclose(last.values, result.entropy_normalised[:, -1, -1].mean(-1))
 
 
 @pytest.mark.parametrize("multipliers", [(0.5, 2.0), (1.0, -1.0), (1.0, float("nan")), ()])

@@ -11,23 +11,22 @@ import torch.nn.functional as F
 from conftest import assert_close, random_model, random_tokens, variant_id
 
 import interp
-from interp import ConfigError, GPTConfig, HookedGPT, OutputError, Recipe, Result, load_model
-from interp.analysis.scaling.arms import (
-    ARMS,
-    Run,
-    build_arm,
-    measure,
-    predicted_entropy,
-    predicted_std,
-    row_statistics,
-    some_windows,
-    train_run,
+from interp import (
+    ConfigError,
+    GPTConfig,
+    HookedGPT,
+    OutputError,
+    Recipe,
+    Result,
+    load_model,
+    scale_identity,
+    scaling_sweep,
 )
-from interp.analysis.scaling.rescaled import QUANTILES, scale_identity
-from interp.analysis.scaling.sweep import scaling_sweep
+from interp.analysis.scaling.arms import ARMS, Run, build_arm, measure, some_windows, train_run
+from interp.analysis.scaling.initial import predicted_entropy, predicted_std, statistics_of_rows
+from interp.analysis.scaling.theory import QUANTILES
 from interp.cli import main
 from interp.data.corpus import Corpus
-from interp.pages import figures
 
 GAINS = [{"learned_scale": True}, {"qk_norm": True}, {"qk_norm": True, "attn_scale": 1.0}]
 TEXT = "To be, or not to be: that is the question.\n" * 40
@@ -200,11 +199,11 @@ def test_an_unknown_arm_is_refused():
 # ---- what is measured -------------------------------------------------------------------------
 
 
-def test_row_statistics_by_hand():
+def test_statistics_of_rows_by_hand():
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((3, 2, 5, 5))
     masked = torch.from_numpy(np.where(np.tri(5, dtype=bool), scores, -np.inf))
-    entropy, std = row_statistics(masked)
+    entropy, std = statistics_of_rows(masked)
     for head in range(2):
         rows = [scores[b, head, t, : t + 1] for b in range(3) for t in range(1, 5)]
         h = [
@@ -295,13 +294,13 @@ def test_table_of_untrained_attention():
         [torch.randperm(200, generator=torch.Generator().manual_seed(i))[:64] for i in range(8)]
     )
     table = interp.initial_attention(tokens, 200, (8, 32, 128, 512), seeds=3)
-    rows = table.set_index(["arm", "d_head"])["entropy"]
+    rows = table.to_frame().set_index(["arm", "d_head"])["entropy"]
     assert rows["sqrt"].between(0.978, 0.989).all()
     known = {8: 0.892, 32: 0.628, 128: 0.354, 512: 0.165}
     for d, value in known.items():
         assert rows["unscaled", d] == pytest.approx(value, abs=0.03)
     assert (rows["inverse"] > 0.997).all()
-    ours = interp.initial_attention(tokens, 200, (8, 512), init="ours", seeds=2)
+    ours = interp.initial_attention(tokens, 200, (8, 512), init="ours", seeds=2).to_frame()
     assert (ours[ours["arm"] != "unscaled"]["entropy"] > 0.999).all()
 
 
@@ -340,9 +339,9 @@ def test_processes_give_what_one_gives(tmp_path):
     np.testing.assert_allclose(two.loss, one.loss, atol=1e-5)
 
 
-def test_summary_and_best_rates(tmp_path):
+def test_table_by_arm_and_best_rates(tmp_path):
     result = scaling_sweep(recipe(), tmp_path / "a", **GRID, corpus=CORPUS)
-    table = result.summary()
+    table = result.by_arm()
     assert len(table) == 4
     best = result.best_rates()
     for row in table.itertuples():
@@ -360,15 +359,17 @@ def test_summary_and_best_rates(tmp_path):
 
 def test_figures_show_the_results_numbers(tmp_path):
     result = scaling_sweep(recipe(), tmp_path / "a", **GRID, corpus=CORPUS)
-    drawn = figures.figures_of(result)
+    drawn = {shown.name: shown for shown in result.figures()}
     assert set(drawn) == {"sweep-entropy", "sweep-gradients", "sweep-losses"}
-    assert all("n = 2 seeds; trained on hamlet" in caption for _, caption in drawn.values())
-    dashed = [
-        line for line in drawn["sweep-entropy"][0].axes[0].lines if line.get_linestyle() == "--"
-    ]
-    np.testing.assert_allclose(dashed[0].get_ydata(), result.predicted_entropy[0])
-    points = drawn["sweep-losses"][0].axes[1].containers[1].lines[0].get_ydata()
-    np.testing.assert_allclose(points, result.loss[1, 1, :, :, -1].mean(-1), rtol=1e-6)
+    assert all("n = 2 seeds; trained on hamlet" in one.caption for one in drawn.values())
+    first, _ = drawn["sweep-entropy"].mark.marks
+    dashed = next(one for one in first.series if one.dashed)
+    np.testing.assert_allclose(dashed.values, result.predicted_entropy[0])
+    wide = drawn["sweep-losses"].mark.marks[1].series[1]
+    np.testing.assert_allclose(wide.values, result.loss[1, 1, :, :, -1].mean(-1), rtol=1e-6)
+    middle = drawn["sweep-gradients"].mark.marks[0].series[0]
+    every = result.gradient[0, 0, 1, :, :, :, :, 0, 2]
+    np.testing.assert_allclose(middle.values, np.median(every, axis=(0, 2, 3)), rtol=1e-6)
 
 
 def test_another_recipe_or_anything_else_in_the_folder_is_refused(tmp_path):

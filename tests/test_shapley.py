@@ -25,7 +25,7 @@ from interp import (
     logit_attribution,
     shapley_values,
 )
-from interp.analysis.causal import shapley
+from interp.analysis.causal import shapley_games
 
 ALL_VARIANTS = [*VARIANTS, {"n_layers": 0}, {"dropout": 0.2}]
 BLOCKS = ["embed", "pos_embed", "L0.attn", "L0.mlp", "L1.attn", "L1.mlp"]
@@ -289,9 +289,9 @@ def test_positions_in_pieces_are_positions_at_once(monkeypatch, metric, permutat
     given |= {"foils": tokens[:, :-1]} if metric == "foil" else {}
     whole = run(model, tokens, **given)
     for numbers in (1, 64 * 7 * 5):
-        monkeypatch.setattr(shapley, "NUMBERS_AT_ONCE", numbers)
+        monkeypatch.setattr(shapley_games, "NUMBERS_AT_ONCE", numbers)
         for ahead in (1, 3):
-            monkeypatch.setattr(shapley, "SCALES_AHEAD", ahead)
+            monkeypatch.setattr(shapley_games, "SCALES_AHEAD", ahead)
             pieces = run(model, tokens, **given)
             np.testing.assert_allclose(pieces.values, whole.values, rtol=0, atol=1e-12)
             np.testing.assert_allclose(pieces.base, whole.base, rtol=0, atol=1e-12)

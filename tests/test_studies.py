@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ SMALL = {  # what makes each take seconds; names in capitals are replaced
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
+def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A trained model, the recipe it was trained by, and a short text."""
     folder = tmp_path_factory.mktemp("small")
     recipe = interp.Recipe.parse({
@@ -40,12 +41,12 @@ def small(tmp_path_factory):
     return {"MODEL": str(folder / "small"), "RECIPE": str(path), "TEXT": str(text)}
 
 
-def test_every_study_is_tried():
+def test_every_study_is_tried() -> None:
     assert set(SMALL) == {path.stem for path in (ROOT / "analyses").glob("*.py")}
 
 
 @pytest.mark.parametrize("study", sorted(SMALL))
-def test_study_runs_from_start_to_finish(study, small, tmp_path):
+def test_study_runs_from_start_to_finish(study: Any, small: Any, tmp_path: Path) -> None:
     given = [small.get(word, word) for word in SMALL[study].split()]
     done = subprocess.run(
         [sys.executable, "-W", "error", str(ROOT / "analyses" / f"{study}.py"), *given,
@@ -57,7 +58,9 @@ def test_study_runs_from_start_to_finish(study, small, tmp_path):
     page = tmp_path / "out" / "report.html"
     assert str(page) in done.stdout
     text = page.read_text(encoding="utf-8")
-    assert not re.search(r"\bnan\b", re.search(r'class="lead"[^>]*>(.*?)</p>', text, re.S)[1])
+    lead = re.search(r'class="lead"[^>]*>(.*?)</p>', text, re.S)
+    assert lead is not None
+    assert not re.search(r"\bnan\b", lead[1])
     images = list((tmp_path / "out" / "figures").glob("*.png"))
     assert images
     assert all(path.with_suffix(".svg").is_file() for path in images)

@@ -262,7 +262,7 @@ def _rows_of(model: HookedGPT, ids: Tensor) -> Rows:
     The two constants behind the stream are one row here: folding moves one into the other.
     """
     logits, cache = model.run_with_cache(ids)
-    parts = logit_attribution(model, cache, "head")
+    parts = logit_attribution(model, cache, "head", targets=ids[:, 1:])
     rows = {c: torch.from_numpy(parts.row(c).copy()) for c in parts.components}
     constants = [rows.pop(name) for name in ("ln_bias", "b_U") if name in rows]
     if constants:

@@ -1,4 +1,7 @@
-"""The command line: load, one library call, write."""
+"""The command line: each command is one library call, whose result says itself what to print.
+
+The order of the modules, and of the commands in each, is that of a user's day, and of `--help`.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,16 @@ from typing import Any
 
 import typer
 
-from interp.cli import attention, looking, making, reporting
-from interp.cli.common import app
+from interp.cli.options import app
 from interp.errors import InterpError, TrainingInterrupted
 
-__all__ = ["app", "attention", "looking", "main", "making", "reporting"]
+# The order of the commands in --help:
+# isort: off
+from interp.cli import model, report, analyses
+# isort: on
 
-ORDER = (  # of the commands in --help: a user's day
-    "run", "train", "generate", "cache", "report", "compare", "attribute", "effects", "patch",
-    "heads", "formation", "scaling", "scaling_sweep", "check",
-)  # fmt: skip
-app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__))  # type: ignore[union-attr]
+__all__ = ["analyses", "app", "main", "model", "report"]
+
 _UsageError: Any = typer.BadParameter.__mro__[1]  # the parent: any wrong use of the command line
 
 
@@ -26,7 +28,8 @@ def main() -> None:
     try:
         status = app(standalone_mode=len(sys.argv) < 2)  # alone, it shows the help
     except _UsageError as error:
-        _fail(f"error: {error.format_message()}; see interp --help", 2)
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
+        _fail(f"error: {message}; see interp --help", 2)
     except typer.Abort:
         _fail("interrupted", 130)
     except TrainingInterrupted as stopped:

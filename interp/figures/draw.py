@@ -1,124 +1,202 @@
-"""The one style of all figures, and how they are written to files.
+"""A mark becomes a matplotlib figure, in a size that follows from how much there is to show.
 
-Contributions use a diverging scale, symmetric about zero and shared by all that is compared;
-attention a sequential one from 0 to 1, with the masked half left empty. Both are safe for the
-colour-blind (matplotlib's PuOr and cividis).
+The figure is laid out once, before names are put where there is room, and stays so: it looks the
+same at any resolution. Nothing is computed from the numbers but where they stand.
 """
 
 from __future__ import annotations
 
-import functools
-import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager, get_font
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.text import Annotation
 
-from interp import files
-from interp.figures.palette import visible
+from interp.errors import ConfigError
+from interp.figures import heatmap
+from interp.figures.around import TEXT_ROW, TITLE, Drawn, explain, label_panels, write_line
+from interp.figures.axes import thin
+from interp.figures.heatmap import Room
+from interp.figures.marks import Bars, Dots, HeatMap, Lines, Mark, Panels, Points
+from interp.figures.naming import name_largest, spread
+from interp.figures.plots import (
+    NAMES,
+    draw_bars,
+    draw_dots,
+    draw_lines,
+    draw_points,
+)
+from interp.figures.style import (
+    drawable,
+    png,
+    save_figure,
+    short,
+    style,
+    width_of,
+    wrapped,
+)
 
-FONT = "DejaVu Sans"  # comes with matplotlib, and has ␣ and ⏎
-STYLE: dict[Any, Any] = {
-    "font.size": 9,
-    "font.family": FONT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 9,
-    "figure.constrained_layout.use": True,
-    "text.parse_math": False,  # a $ is a character like any other
-    "svg.hashsalt": "gpt-interp",
-    "svg.fonttype": "path",
-    "savefig.facecolor": "white",
-}
-ORANGE, PURPLE, BLUE, GREY = "#b35806", "#542788", "#0072b2", "#666666"
+__all__ = ["draw", "draw_on", "png", "save_figure"]
 
 
-@contextmanager
-def style() -> Iterator[None]:
-    """Applies the one style inside a `with` block only."""
-    with mpl.rc_context(STYLE):
-        yield
+def draw(mark: Mark, line: str = "") -> Figure:
+    """Returns a figure of a mark.
 
+    Args:
+        mark: what to draw.
+        line: a small grey text at the bottom (model, text, n, seed); also in the metadata of the
+            files that `save_figure` writes.
 
-def log_scale(axes: Axes, letter: str) -> None:
-    """Makes the x or y axis logarithmic, once drawn upon, with plain numbers on it.
+    Raises:
+        ConfigError: a mark that cannot be drawn.
 
-    Over fewer than three decades 2 and 5 are numbered too; a narrow range would else have none.
+    Example:
+        >>> from interp.figures.marks import Bars
+        >>> figure = draw(Bars(names=("a", "b"), values=[1.0, -0.5], label="effect (nats)"))
+        >>> [round(float(bar.get_width()), 2) for bar in figure.axes[0].patches]
+        [1.0, -0.5]
     """
-    set_scale, axis = (
-        (axes.set_xscale, axes.xaxis) if letter == "x" else (axes.set_yscale, axes.yaxis)
-    )
-    set_scale("log")
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def signed_bars(
-    axes: Axes, names: Sequence[str], values: np.ndarray, digits: int | None = None
-) -> None:
-    """Draws one bar a name, the first on top: orange for, purple against; with numbers if asked."""
-    colours = [ORANGE if value > 0 else PURPLE for value in values]
-    axes.barh(range(len(values)), values, color=colours, height=0.75)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(values)), names, fontsize=7)
-    axes.set_ylim(len(values) - 0.4, -0.6)
-    if digits is None:
-        return
-    span = float(np.abs(values).max()) or 1.0
-    axes.set_xlim(min(values.min(), 0) - 0.2 * span, max(values.max(), 0) + 0.2 * span)
-    for i, value in enumerate(values):
-        up = value >= 0
-        axes.annotate(f"{value:+.{digits}f}", (value, i), (3 if up else -3, 0),
-                      textcoords="offset points", ha="left" if up else "right", va="center",
-                      fontsize=6.5, color=GREY)  # fmt: skip
-
-
-def save_figure(figure: Figure, stem: Path) -> None:
-    """Writes `stem`.png (300 dpi) and `stem`.svg; the same figure gives the same bytes."""
-    files.write_file(
-        stem.with_name(f"{stem.name}.png"), lambda path: path.write_bytes(png(figure, 300))
-    )
-    figure.set_layout_engine("none")  # as the first drawing laid it out
-    out = io.BytesIO()
+    marks = mark.marks if isinstance(mark, Panels) else (mark,)
+    n_columns = min(mark.columns, len(marks)) if isinstance(mark, Panels) else 1
+    share = isinstance(mark, Panels) and mark.share
+    rooms = [_room(one, n_columns) for one in marks]
     with style():
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    files.write_file(
-        stem.with_name(f"{stem.name}.svg"), lambda path: path.write_bytes(out.getvalue())
-    )
+        figure = Figure(figsize=_size(rooms, marks, n_columns))
+        figure.set_label(drawable(line))
+        panels = _panels(figure, len(marks), n_columns, share)
+        drawn = [_draw(*each) for each in zip(panels, marks, rooms, strict=True)]
+        if isinstance(mark, Panels):
+            label_panels(figure, mark, drawn, n_columns)
+        else:
+            explain(drawn[0])
+        _lay_out(figure, drawn, write_line(figure, line))
+        for one in drawn:  # axes that share their ticks share what is taken from them
+            _settle(one, "xy" if not share else "x" * (one is drawn[-1]) + "y" * (one is drawn[0]))
+    return figure
 
 
-def png(figure: Figure, dpi: int) -> bytes:
-    """Returns the figure as PNG bytes."""
-    out = io.BytesIO()
+def draw_on(axes: Axes, mark: Mark) -> None:
+    """Draws a mark on your own axes; a heat map's colour bar takes some room from them.
+
+    Raises:
+        ConfigError: panels, which need several axes: draw each of their marks.
+    """
+    if isinstance(mark, Panels):
+        raise ConfigError("panels need several axes; draw each of their marks on its own")
+    width, height = np.array(axes.bbox.size) / axes.figure.dpi
     with style():
-        figure.savefig(
-            out,
-            format="png",
-            dpi=dpi,
-            metadata={"Software": None},
-            pil_kwargs={"compress_level": 3},
-        )  # a third of the time, little larger
-    return out.getvalue()
+        drawn = _draw(axes, mark, Room(float(width), float(height), 0.0, 0.0))
+        explain(drawn)
+        axes.figure.canvas.figure.draw_without_rendering()
+        _settle(drawn, "xy")
 
 
-def glyph(characters: Sequence[str] | None, token: int) -> str:
-    """Returns a token's character as it is drawn; its number where there are no characters."""
-    if not characters:
-        return str(token)
-    shown = visible(characters[token])
-    return shown if all(ord(c) in _drawable() for c in shown) else "□"
+def _panels(figure: Figure, n: int, n_columns: int, share: bool) -> list[Axes]:
+    n_rows = -(-n // n_columns)
+    grid = figure.subplots(n_rows, n_columns, squeeze=False, sharex=share, sharey=share)
+    panels: list[Axes] = list(grid.ravel())
+    for i, axes in enumerate(panels[n:], n):
+        axes.remove()
+        if n_rows > 1:  # the panel above is the last of its column
+            panels[i - n_columns].xaxis.set_tick_params(labelbottom=True)
+    return panels[:n]
 
 
-@functools.cache
-def _drawable() -> frozenset[int]:
-    """The code points that the figures' font has."""
-    return frozenset(get_font(fontManager.findfont(FONT)).get_charmap())
+def _lay_out(figure: Figure, drawn: Sequence[Drawn], below: float) -> None:
+    """Lays out for good; `below`: which part of the height the line at the bottom takes."""
+    engine = figure.get_layout_engine()
+    if engine is not None and any(_keeps_its_shape(one.mark) for one in drawn):
+        engine.execute(figure)  # what stands about a square is laid out again about the smaller one
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    label = figure._supxlabel  # type: ignore[attr-defined]  # it has no public name
+    if label is not None:  # the layout puts it at the very bottom
+        x, y = label.get_position()
+        label.set_position((x, y + below))
+
+
+# ---- sizes, in inches ------------------------------------------------------------------------
+
+
+def _room(mark: Mark, beside: int) -> Room:
+    """How large the axes of a mark should be that is one of `beside` in a row."""
+    match mark:
+        case HeatMap():
+            return heatmap.plan(mark, beside)
+        case Bars() | Dots():
+            per_row = 0.19 if isinstance(mark, Bars) else max(0.2, 0.11 * len(mark.series))
+            left = 0.2 + max((width_of(short(name), NAMES) for name in mark.names), default=0.0)
+            width = max(4.4 / (1 if beside == 1 else 1.5), 9 / beside - left)
+            return Room(min(width, 4.4), per_row * max(len(mark.names), 2) + 0.2, left, 0.4)
+        case Points():
+            return Room(3.7, 3.7, 0.5, 0.5) if beside == 1 else Room(2.0, 2.0, 0.45, 0.25)
+        case Lines():
+            tags = [width_of(short(one.tag), NAMES) for one in mark.series]
+            left = 0.55 + max(tags, default=0.0)
+            width, height = {1: (4.6, 2.5), 2: (3.4, 2.1)}.get(beside, (2.0, 2.1))
+            return Room(width, height, left, 0.45)
+    raise ConfigError(f"a {type(mark).__name__} cannot be drawn; use one of interp's marks")
+
+
+def _size(rooms: Sequence[Room], marks: Sequence[Mark], n_columns: int) -> tuple[float, float]:
+    n_rows = -(-len(marks) // n_columns)
+    wide, high = [], []
+    for room, mark in zip(rooms, marks, strict=True):
+        bar = heatmap.BAR if isinstance(mark, HeatMap) else 0.0
+        title = TEXT_ROW * TITLE * (wrapped(mark.title, TITLE, room.width).count("\n") + 1)
+        title = title if mark.title else 0.0
+        wide.append(room.left + room.width + (bar if n_columns == 1 else 0.1))
+        high.append(room.below + room.height + title + 0.1)
+        if isinstance(mark, Lines | Dots) and n_columns * n_rows == 1:
+            high[-1] += 0.2
+    bars = heatmap.BAR if n_columns > 1 and any(isinstance(m, HeatMap) for m in marks) else 0.0
+    width = n_columns * max(wide) + bars + 0.15
+    return max(width, 3.4), n_rows * max(high) + (0.4 if n_rows * n_columns > 1 else 0.1)
+
+
+def _keeps_its_shape(mark: Mark) -> bool:
+    """Whether the axes shrink to a square, so that a layout must be made again about them."""
+    return isinstance(mark, Points) or (isinstance(mark, HeatMap) and heatmap.is_square(mark))
+
+
+# ---- one mark --------------------------------------------------------------------------------
+
+
+def _draw(axes: Axes, mark: Mark, room: Room) -> Drawn:
+    match mark:
+        case HeatMap():
+            image = heatmap.draw_heat_map(axes, mark, room)
+            return Drawn(axes, mark, room, {}, image)
+        case Bars():
+            handles = draw_bars(axes, mark, room.width)
+        case Dots():
+            handles = draw_dots(axes, mark, room.width)
+        case Points():
+            handles = draw_points(axes, mark, room.width)
+        case Lines():
+            handles = draw_lines(axes, mark, room.width, room.height)
+        case _:
+            raise ConfigError(f"a {type(mark).__name__} cannot be drawn; use one of interp's marks")
+    return Drawn(axes, mark, room, handles)
+
+
+def _settle(drawn: Drawn, ticks: str) -> None:
+    """Does what needs a layout: numbers in cells, names of points, ends of lines, ticks."""
+    axes, mark = drawn.axes, drawn.mark
+    match mark:
+        case HeatMap() if drawn.image is not None:
+            heatmap.write_numbers(axes, mark, drawn.image)
+        case Points():
+            points = np.stack((mark.x, mark.y), axis=1)
+            known = np.flatnonzero(np.isfinite(points).all(1))
+            area = float(np.prod(axes.bbox.size)) / axes.figure.dpi**2
+            name_largest(axes, [mark.names[i] for i in known], points[known],
+                         most=max(3, round(area / 2)))  # fmt: skip
+        case Lines():
+            tags = [text for text in axes.texts if isinstance(text, Annotation)]
+            spread(axes, tags, NAMES)
+    if "x" in ticks and not isinstance(mark, HeatMap | Bars):
+        thin(axes, "x")
+    if "y" in ticks and isinstance(mark, Points | Lines):
+        thin(axes, "y")

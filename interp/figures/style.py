@@ -1,28 +1,22 @@
-"""The one style of all figures, and how they are written to files.
-
-Contributions use a diverging scale, symmetric about zero and shared by all that is compared;
-attention a sequential one from 0 to 1, with the masked half left empty. Both are safe for the
-colour-blind (matplotlib's PuOr and cividis).
-"""
+"""The one style of all figures: font, colours, how wide a text is, and how figures become files."""
 
 from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
-from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.font_manager import fontManager, get_font
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.font_manager import FontProperties, fontManager, get_font
+from matplotlib.textpath import text_to_path
 
 from interp import files
-from interp.figures.palette import visible
+from interp.figures import palette
 
 FONT = "DejaVu Sans"  # comes with matplotlib, and has ␣ and ⏎
 STYLE: dict[Any, Any] = {
@@ -33,11 +27,16 @@ STYLE: dict[Any, Any] = {
     "axes.titlesize": 9,
     "figure.constrained_layout.use": True,
     "text.parse_math": False,  # a $ is a character like any other
+    "text.hinting": "none",  # else widths differ from resolution to resolution
     "svg.hashsalt": "gpt-interp",
     "svg.fonttype": "path",
     "savefig.facecolor": "white",
 }
-ORANGE, PURPLE, BLUE, GREY = "#b35806", "#542788", "#0072b2", "#666666"
+PLAIN: dict[str, Any] = {"family": FONT, "parse_math": False}  # of texts on anybody's axes
+STEPS = 4096  # of a colour map: so many that each colour is the palette's own
+LONGEST = 40  # characters of a name on an axis
+GREY = palette.colour("grey")
+BLACK = palette.colour("black")
 
 
 @contextmanager
@@ -47,78 +46,93 @@ def style() -> Iterator[None]:
         yield
 
 
-def log_scale(axes: Axes, letter: str) -> None:
-    """Makes the x or y axis logarithmic, once drawn upon, with plain numbers on it.
-
-    Over fewer than three decades 2 and 5 are numbered too; a narrow range would else have none.
-    """
-    set_scale, axis = (
-        (axes.set_xscale, axes.xaxis) if letter == "x" else (axes.set_yscale, axes.yaxis)
-    )
-    set_scale("log")
-    low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_formatter(NullFormatter())
+@functools.cache
+def colormap(name: palette.Ramp) -> ListedColormap:
+    """Returns a ramp of the palette as matplotlib's colour map."""
+    colours = [palette.ramp(name, i / (STEPS - 1)) for i in range(STEPS)]
+    return ListedColormap([[c / 255 for c in one] for one in colours], name=f"gpt-interp-{name}")
 
 
-def signed_bars(
-    axes: Axes, names: Sequence[str], values: np.ndarray, digits: int | None = None
-) -> None:
-    """Draws one bar a name, the first on top: orange for, purple against; with numbers if asked."""
-    colours = [ORANGE if value > 0 else PURPLE for value in values]
-    axes.barh(range(len(values)), values, color=colours, height=0.75)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_yticks(range(len(values)), names, fontsize=7)
-    axes.set_ylim(len(values) - 0.4, -0.6)
-    if digits is None:
-        return
-    span = float(np.abs(values).max()) or 1.0
-    axes.set_xlim(min(values.min(), 0) - 0.2 * span, max(values.max(), 0) + 0.2 * span)
-    for i, value in enumerate(values):
-        up = value >= 0
-        axes.annotate(f"{value:+.{digits}f}", (value, i), (3 if up else -3, 0),
-                      textcoords="offset points", ha="left" if up else "right", va="center",
-                      fontsize=6.5, color=GREY)  # fmt: skip
+# ---- texts ---------------------------------------------------------------------------------------
+
+
+def drawable(text: str) -> str:
+    """Returns a text with □ for each character that the figures' font lacks; line ends stay."""
+    return "".join(c if c == "\n" or ord(c) in _in_font() else "□" for c in text)
+
+
+def short(name: str) -> str:
+    """Returns a name as it stands on an axis: drawable, and cut if it is very long."""
+    return drawable(name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…")
+
+
+@functools.lru_cache(10_000)
+def width_of(text: str, size: float) -> float:
+    """Returns how wide a drawable text is, in inches, at a size in points."""
+    font = FontProperties(family=FONT, size=size)
+    lines = [line for line in text.split("\n") if line]
+    measure = text_to_path.get_text_width_height_descent
+    return max((float(measure(line, font, ismath=False)[0]) for line in lines), default=0.0) / 72
+
+
+def wrapped(text: str, size: float, inches: float, between: str = " ") -> str:
+    """Returns a drawable text, broken into lines where it is wider than that many inches."""
+    lines: list[str] = []
+    for given in drawable(text).split("\n"):
+        line, *words = given.split(between)
+        for word in words:
+            if width_of(f"{line}{between}{word}", size) > inches:
+                lines.append(line)
+                line = word
+            else:
+                line += between + word
+        lines.append(line)
+    return "\n".join(lines)
+
+
+@functools.cache
+def _in_font() -> frozenset[int]:
+    return frozenset(get_font(fontManager.findfont(FONT)).get_charmap())
+
+
+# ---- files ---------------------------------------------------------------------------------------
 
 
 def save_figure(figure: Figure, stem: Path) -> None:
-    """Writes `stem`.png (300 dpi) and `stem`.svg; the same figure gives the same bytes."""
-    files.write_file(
-        stem.with_name(f"{stem.name}.png"), lambda path: path.write_bytes(png(figure, 300))
-    )
-    figure.set_layout_engine("none")  # as the first drawing laid it out
-    out = io.BytesIO()
-    with style():
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    files.write_file(
-        stem.with_name(f"{stem.name}.svg"), lambda path: path.write_bytes(out.getvalue())
-    )
+    """Writes `stem`.png (300 dpi) and `stem`.svg; the same figure gives the same bytes.
+
+    Both say in their metadata ("Description") what the line at the bottom of the figure says.
+
+    Raises:
+        OutputError: the folder cannot be written or the disk is full.
+    """
+    for ending, data in (("png", png(figure, 300)), ("svg", svg(figure))):
+        place = stem.with_name(f"{stem.name}.{ending}")
+        files.write_file(place, lambda path, data=data: path.write_bytes(data))
 
 
 def png(figure: Figure, dpi: int) -> bytes:
     """Returns the figure as PNG bytes."""
+    about = {"Software": None, **_description(figure)}
+    quick = {"compress_level": 3}  # a third of the time, little larger
+    return _bytes_of(figure, format="png", dpi=dpi, metadata=about, pil_kwargs=quick)
+
+
+def svg(figure: Figure) -> bytes:
+    """Returns the figure as SVG bytes."""
+    about = {"Date": None, "Creator": None, **_description(figure)}
+    return _bytes_of(figure, format="svg", metadata=about)
+
+
+def _bytes_of(figure: Figure, **options: Any) -> bytes:
     out = io.BytesIO()
     with style():
-        figure.savefig(
-            out,
-            format="png",
-            dpi=dpi,
-            metadata={"Software": None},
-            pil_kwargs={"compress_level": 3},
-        )  # a third of the time, little larger
+        figure.savefig(out, **options)
+    figure.set_layout_engine("none")  # later drawings are laid out as the first
     return out.getvalue()
 
 
-def glyph(characters: Sequence[str] | None, token: int) -> str:
-    """Returns a token's character as it is drawn; its number where there are no characters."""
-    if not characters:
-        return str(token)
-    shown = visible(characters[token])
-    return shown if all(ord(c) in _drawable() for c in shown) else "□"
-
-
-@functools.cache
-def _drawable() -> frozenset[int]:
-    """The code points that the figures' font has."""
-    return frozenset(get_font(fontManager.findfont(FONT)).get_charmap())
+def _description(figure: Figure) -> dict[str, str]:
+    """`draw` leaves the line about model, text, n and seed as the figure's label."""
+    line = str(figure.get_label())
+    return {"Description": line} if line else {}

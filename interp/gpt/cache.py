@@ -1,108 +1,26 @@
-"""What a run of the model leaves behind: `ActivationCache`, its presets, names and sizes.
+"""What a run of the model leaves behind: `ActivationCache`.
 
 A cache of everything keeps in memory only what cannot be rebuilt cheaply: the contributions to
 the residual stream, LayerNorm scales, q, k, v, z, patterns and logits. Every other activation is
 rebuilt when it is asked for, by the model's own functions, so that its values are the ones the
 run had. A run that somebody's hooks changed keeps every activation as it was, and rebuilds none.
 
-Axes are those of `interp.gpt.layers`.
+Axes: `interp.gpt.axes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, KeysView, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from einops import repeat
 from torch import Tensor
 
 from interp.errors import CacheError, nearest
-from interp.gpt.config import GPTConfig
+from interp.gpt.presets import is_expanded
+from interp.gpt.rebuild import Rebuilder
+from interp.gpt.weights import TransformerWithWeights
 from interp.hooks import Slice, TLActivationCache, get_act_name
-
-if TYPE_CHECKING:
-    from interp.gpt.model import HookedGPT
-
-PRESETS = ("all", "contributions", "residual", "attention")
-_EXPANDED = ("hook_result", "hook_q_input", "hook_k_input", "hook_v_input")
-_CONTRIBUTIONS = (
-    "hook_embed", "hook_pos_embed", "hook_attn_out", "hook_mlp_out", "hook_scale", "hook_pattern",
-    "hook_logits",
-)  # fmt: skip
-_STORED = (*_CONTRIBUTIONS, "hook_q", "hook_k", "hook_v", "hook_z")
-_RESIDUAL = (
-    "hook_embed", "hook_pos_embed", "hook_resid_pre", "hook_resid_mid", "hook_resid_post",
-    "hook_attn_out", "hook_mlp_out", "hook_scale", "hook_logits",
-)  # fmt: skip
-_ATTENTION = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_attn_scores", "hook_pattern")
-
-
-def hook_shapes(cfg: GPTConfig, batch: int, pos: int) -> dict[str, tuple[int, ...]]:
-    """Returns every hook name of a model with the shape of its activation, in model order."""
-    residual, scale = (batch, pos, cfg.d_model), (batch, pos, 1)
-    per_head, maps = (batch, pos, cfg.n_heads, cfg.d_head), (batch, cfg.n_heads, pos, pos)
-    copies, neurons = (batch, pos, cfg.n_heads, cfg.d_model), (batch, pos, cfg.d_mlp)
-    attention: dict[str, tuple[int, ...]] = {
-        "ln1.hook_scale": scale,
-        "ln1.hook_normalized": residual,
-    }
-    attention |= {f"attn.hook_{x}": per_head for x in "qkv"}
-    attention |= {"attn.hook_attn_scores": maps, "attn.hook_pattern": maps}
-    attention |= {"attn.hook_z": per_head, "attn.hook_result": copies}
-    attention |= {"hook_resid_pre": residual, "hook_attn_out": residual}
-    attention |= {f"hook_{x}_input": copies for x in "qkv"}
-    mlp: dict[str, tuple[int, ...]] = {"ln2.hook_scale": scale, "ln2.hook_normalized": residual}
-    mlp |= {"mlp.hook_pre": neurons, "mlp.hook_post": neurons, "hook_resid_mid": residual}
-    mlp |= {"hook_mlp_in": residual, "hook_mlp_out": residual}
-    block = {"hook_resid_post": residual, **attention, **({} if cfg.attn_only else mlp)}
-    shapes: dict[str, tuple[int, ...]] = {"hook_embed": residual}
-    if cfg.positional:
-        shapes["hook_pos_embed"] = residual
-    for layer in range(cfg.n_layers):
-        shapes |= {f"blocks.{layer}.{name}": shape for name, shape in block.items()}
-    if cfg.final_norm:
-        shapes |= {"ln_final.hook_scale": scale, "ln_final.hook_normalized": residual}
-    return shapes | {"hook_logits": (batch, pos, cfg.d_vocab)}
-
-
-def preset_names(preset: str, names: Iterator[str] | list[str]) -> list[str]:
-    """Returns the hook names that a preset keeps in memory.
-
-    "all": everything (most of it rebuilt on demand); "contributions": the smallest set from which
-    everything can be rebuilt exactly; "residual": the stream and what is written into it;
-    "attention": q, k, v, z, scores, pattern.
-    """
-    kept = {"all": _STORED, "contributions": _CONTRIBUTIONS,
-            "residual": _RESIDUAL, "attention": _ATTENTION}[preset]  # fmt: skip
-    return [name for name in names if name.rsplit(".", 1)[-1] in kept]
-
-
-def cache_bytes(
-    cfg: GPTConfig, batch: int, pos: int, names: str = "all", bytes_per_number: int = 4
-) -> int:
-    """Returns how many bytes a cache of a preset will keep, without running the model.
-
-    Example:
-        >>> from interp import GPTConfig, cache_bytes
-        >>> cfg = GPTConfig(n_layers=4, n_heads=4, d_model=128, n_ctx=128, d_vocab=65)
-        >>> cache_bytes(cfg, batch=1, pos=128, names="contributions") // 1024
-        1701
-    """
-    shapes = hook_shapes(cfg, batch, pos)
-    numbers = 0
-    for name in preset_names(names, list(shapes)):
-        # One row of position embeddings serves the whole batch; neighbouring blocks share a stream.
-        shape = shapes[name] if name != "hook_pos_embed" else shapes[name][1:]
-        first = name == "blocks.0.hook_resid_pre" and cfg.positional
-        if first or not name.endswith("resid_pre"):
-            numbers += int(torch.Size(shape).numel())
-    return numbers * bytes_per_number
-
-
-def is_expanded(name: str) -> bool:
-    """True for the per-head activations of width d_model, which are kept only when named."""
-    return name.rsplit(".", 1)[-1] in _EXPANDED
 
 
 class ActivationCache(TLActivationCache):
@@ -113,12 +31,12 @@ class ActivationCache(TLActivationCache):
     weights that changed since, is refused; `logit_attrs` applies the final LayerNorm's gain.
     """
 
-    model: HookedGPT  # type: ignore[assignment]  # not just any model of the protocol
+    model: TransformerWithWeights  # type: ignore[assignment]  # not just any model of the protocol
 
     def __init__(
         self,
         cache_dict: Mapping[str, Tensor],
-        model: HookedGPT,
+        model: TransformerWithWeights,
         has_batch_dim: bool = True,
         *,
         tokens: Tensor | None = None,
@@ -166,11 +84,12 @@ class ActivationCache(TLActivationCache):
                 "run the model again"
             )
         with torch.no_grad():
-            return self._rebuild(name)
+            return Rebuilder(self.model, self.__getitem__, self.has_batch_dim)(name)
 
     def _full_name(self, key: Any) -> str:
         if isinstance(key, str):
-            return key if "hook_" in key else str(get_act_name(key))
+            name = key if "hook_" in key else str(get_act_name(key))
+            return self.model.aliases.get(name, name)
         name, *rest = key
         if rest and isinstance(rest[0], int) and rest[0] < 0:
             rest[0] += self.model.cfg.n_layers
@@ -285,73 +204,12 @@ class ActivationCache(TLActivationCache):
             out = super().logit_attrs(residual_stack, tokens, incorrect_tokens, *args, **kwargs)
         return _tensor(out)
 
-    def _rebuild(self, name: str) -> Tensor:
-        if name.startswith("ln_final."):
-            return _normalised(self._stream(len(self.model.blocks)), self["ln_final.hook_scale"])
-        _, index, part = name.split(".", 2)
-        return self._rebuild_in_block(int(index), part)
-
-    def _rebuild_in_block(self, layer: int, part: str) -> Tensor:
-        block = self.model.blocks[layer]
-        attn = block.attn
-        match part.removeprefix("hook_"):
-            case "resid_pre":
-                return self._stream(layer)
-            case "resid_mid" | "mlp_in":
-                return self._stream(layer) + self["attn_out", layer]
-            case "resid_post":
-                return self._stream(layer + 1)
-            case "q_input" | "k_input" | "v_input":
-                return repeat(self._stream(layer), "... d -> ... head d", head=block.n_heads)
-            case "ln1.hook_normalized":
-                return _normalised(self._stream(layer), self["scale", layer, "ln1"])
-            case "ln2.hook_normalized":
-                return _normalised(self["resid_mid", layer], self["scale", layer, "ln2"])
-            case "attn.hook_q" | "attn.hook_k" | "attn.hook_v":
-                projected = attn.project(block.ln1.read(self._batched(self._stream(layer))))
-                return self._unbatched(projected["qkv".index(part[-1])])
-            case "attn.hook_attn_scores":
-                q, k = self._batched(self["q", layer]), self._batched(self["k", layer])
-                return self._unbatched(attn.scores(q, k))
-            case "attn.hook_z":
-                pattern, v = self._batched(self["pattern", layer]), self._batched(self["v", layer])
-                return self._unbatched(attn.mix(pattern, v))
-            case "attn.hook_result":
-                return self._unbatched(attn.results(self._batched(self["z", layer])))
-            case "mlp.hook_pre" if block.mlp is not None:
-                x = self._batched(self["resid_mid", layer])
-                return self._unbatched(block.mlp.pre(block.ln2.read(x)))
-            case "mlp.hook_post" if block.mlp is not None:
-                return block.mlp.act(self["pre", layer])
-        raise AssertionError(f"no rule rebuilds {part!r}")
-
-    def _stream(self, n_blocks: int) -> Tensor:
-        """The residual stream after `n_blocks` blocks, summed in the order the model adds."""
-        x = self["embed"]
-        if self.model.config.positional:
-            x = x + self["pos_embed"]
-        for layer in range(n_blocks):
-            x = x + self["attn_out", layer]
-            if not self.model.config.attn_only:
-                x = x + self["mlp_out", layer]
-        return x
-
-    def _batched(self, x: Tensor) -> Tensor:
-        return x if self.has_batch_dim else x[None]
-
-    def _unbatched(self, x: Tensor) -> Tensor:
-        return x if self.has_batch_dim else x[0]
-
 
 def _tensor(value: object) -> Tensor:
     assert isinstance(value, Tensor)
     return value
 
 
-def _normalised(x: Tensor, scale: Tensor) -> Tensor:
-    return (x - x.mean(-1, keepdim=True)) / scale
-
-
-def weights_version(model: HookedGPT) -> tuple[tuple[int, int], ...]:
+def weights_version(model: TransformerWithWeights) -> tuple[tuple[int, int], ...]:
     """Returns what changes whenever a weight is edited, moved or replaced."""
     return tuple((p.data_ptr(), p._version) for p in model.parameters())

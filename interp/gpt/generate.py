@@ -9,13 +9,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.errors import ConfigError
-from interp.gpt.layers import PastKeys
-from interp.gpt.model import HookedGPT, Input
+from interp.gpt.attention import PastKeys
+from interp.gpt.text import Input, TextTransformer
+from interp.gpt.transformer import Transformer
 
 
 @torch.no_grad()
 def generate(
-    model: HookedGPT,
+    model: TextTransformer,
     prompt: Input,
     n_tokens: int,
     *,
@@ -58,7 +59,7 @@ def generate(
 
 @torch.no_grad()
 def stream(
-    model: HookedGPT,
+    model: Transformer,
     tokens: Int[Tensor, "batch pos"],
     n_tokens: int,
     temperature: float = 1.0,

@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 from interp.analysis.causal.effects import ComponentEffects
 from interp.analysis.causal.patching import Patching
 from interp.analysis.causal.shapley import ShapleyValues
-from interp.figures.style import BLUE, GREY, ORANGE, PURPLE, glyph, signed_bars, style
+from interp.figures.old import BLUE, GREY, ORANGE, PURPLE, glyph, signed_bars, style
 
 UNITS = {"log_prob": "nats", "loss": "nats", "kl": "nats", "centered": "logits",
          "foil": "logits", "probability": "logits", "raw": "logits"}  # fmt: skip

@@ -24,7 +24,7 @@ from interp.analysis.heads.score_results import HeadScores
 from interp.analysis.scaling.rescaled import AttentionScaling
 from interp.analysis.scaling.sweep import ScalingSweep
 from interp.errors import ConfigError
-from interp.figures.style import (
+from interp.figures.old import (
     BLUE,
     GREY,
     ORANGE,

@@ -11,7 +11,7 @@ from interp.analysis.heads.attention_targets import ROW_SCORES
 from interp.analysis.heads.formation_results import Formation
 from interp.analysis.heads.label_results import HeadLabels
 from interp.analysis.heads.score_results import HeadScores
-from interp.figures.style import BLUE, GREY, ORANGE, log_scale, style
+from interp.figures.old import BLUE, GREY, ORANGE, log_scale, style
 from interp.results import intervals
 
 LAYER_COLOURS = "cividis"

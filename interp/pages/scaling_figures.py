@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from interp.analysis.scaling.arms import WEIGHTS
 from interp.analysis.scaling.rescaled import AttentionScaling
 from interp.analysis.scaling.sweep import ScalingSweep
-from interp.figures.style import BLUE, GREY, log_scale, style
+from interp.figures.old import BLUE, GREY, log_scale, style
 from interp.results import intervals
 
 LAYER_COLOURS = "cividis"

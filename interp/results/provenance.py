@@ -59,9 +59,14 @@ class Provenance:
             versions=dict(versions()),
         )
 
+    @classmethod
+    def simulated(cls, seed: int | None = None) -> Self:
+        """Returns the provenance of what no model made: a simulation, or models made for it."""
+        return cls(model="", tokens="", dtype="float64", seed=seed, versions=dict(versions()))
+
     def line(self) -> str:
         """Returns one line: model, text, n, seed, for a figure or a summary."""
-        parts = [f"model {self.name or 'unnamed'} ({self.model[:8]})"]
+        parts = [f"model {self.name or 'unnamed'} ({self.model[:8]})"] if self.model else []
         if self.text:
             parts.append(f"text “{self.text}”")
         if self.sequences:

@@ -103,6 +103,13 @@ class Component:
                 changed = activation + (value - _constant(model, self))
         return changed
 
+    def change(self, model: HookedGPT, activation: Tensor, new: Tensor) -> Tensor:
+        """Returns what is added to the stream when `new` takes the value's place.
+
+        `new` may have fewer axes, or a single sequence, for all.
+        """
+        return self.written(model, new - self.value(model, activation))
+
     def written(self, model: HookedGPT, value: Tensor) -> Float[Tensor, "... d_model"]:
         """Returns what a value (or a difference of values) adds to the residual stream.
 

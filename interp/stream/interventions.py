@@ -28,16 +28,17 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.errors import CacheError, ConfigError, HookError, TokenError, nearest
-from interp.gpt.cache import ActivationCache, weights_version
+from interp.gpt.cache import ActivationCache
 from interp.gpt.model import HookedGPT, Input
 from interp.hooks import HookPoint
 from interp.stream.components import Component, component
+from interp.stream.receivers import add_to_read, receiver
+from interp.stream.references import ReferenceSet
+from interp.training.held_out import held_out
 
-Replacement = Literal["zero", "mean", "resample", "patch"]
-PIECE = 16  # sequences run at a time
+How = Literal["zero", "mean", "resample", "patch"]
 
 _TEXT = re.compile(r"(\w+) (\S+)(?: at (\d+(?:,\d+)*))?(?: into (\S+))?")
-_RECEIVER = re.compile(r"L(\d+)(?:\.H(\d+))?\.([qkv])|L(\d+)\.mlp|logits")
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,14 @@ class Intervention:
     """
 
     component: str
-    kind: Replacement
+    kind: How
     positions: tuple[int, ...] | None = None
     into: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Replacement):
+        if self.kind not in get_args(How):
             raise ConfigError(
-                f"{self.kind!r} is not an intervention; choose one of "
-                f"{', '.join(get_args(Replacement))}"
+                f"{self.kind!r} is not an intervention; choose one of {', '.join(get_args(How))}"
             )
         if self.positions is not None and (not self.positions or min(self.positions) < 0):
             raise ConfigError(f"positions {self.positions} must be one or more, counted from 0")
@@ -89,136 +89,6 @@ class Intervention:
         return cls(what, kind, positions, into)  # type: ignore[arg-type]  # checked on construction
 
 
-class ReferenceSet:
-    """Sequences whose values stand in for the values that are taken away.
-
-    `prepare` runs the model on them. Of a mean only the sum is kept, of resamples the values of all
-    sequences; they are computed again when the weights have changed, or hooks were attached.
-    """
-
-    def __init__(self, model: HookedGPT, tokens: Input) -> None:
-        """
-        Args:
-            model: the model.
-            tokens: text or [sequence, pos]; at least as long as the sequences looked at.
-
-        Raises:
-            TokenError: no sequences, or not the model's tokens.
-        """
-        if len(tokens) == 0:  # also an empty text
-            raise TokenError("the reference set is empty; give at least one sequence")
-        self.model = model
-        self.tokens = model.to_tokens(tokens)
-        self._sums: dict[str, Tensor] = {}
-        self._values: dict[str, Tensor] = {}
-        self._weights: object = None
-
-    @classmethod
-    def of(cls, model: HookedGPT, given: ReferenceSet | Input) -> ReferenceSet:
-        """Returns `given` as a reference set of `model`.
-
-        Raises:
-            CacheError: a reference set of another model.
-        """
-        if not isinstance(given, ReferenceSet):
-            return cls(model, given)
-        if given.model is not model:
-            raise CacheError("this reference set was made for another model; make one for this")
-        return given
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def overlap(self, tokens: Int[Tensor, "batch pos"]) -> int:
-        """Returns how many of the given sequences are also in the reference set."""
-        n_pos = tokens.shape[1]
-        own = {row.tobytes() for row in self.tokens[:, :n_pos].cpu().numpy()}
-        return sum(row.tobytes() in own for row in tokens.cpu().numpy())
-
-    @torch.no_grad()
-    def prepare(self, hooks: Sequence[str], keep: bool = False) -> None:
-        """Runs the model for these hook points, all at once; `keep` the values of all sequences."""
-        weights = weights_version(self.model)
-        if self.model.is_edited or weights != self._weights:
-            self._sums, self._values = {}, {}
-        self._weights = None if self.model.is_edited else weights
-        done = self._values if keep else self._sums
-        missing = [name for name in dict.fromkeys(hooks) if name not in done]
-        if not missing:
-            return
-        kept: dict[str, list[Tensor]] = {name: [] for name in missing}
-        for piece in self.tokens.split(PIECE):
-            _, found = self.model.run_with_cache(piece, names_filter=missing, return_type=None)
-            for name in missing:
-                value = found[name]
-                kept[name].append(value if keep else value.sum(0, keepdim=True))
-        for name, pieces in kept.items():
-            if keep:
-                self._values[name] = torch.cat(pieces)
-            self._sums[name] = torch.cat(pieces).sum(0)
-
-    def mean(self, c: Component, n_pos: int, without: Tensor | None = None) -> Tensor:
-        """Returns the component's mean value at each position, [pos, …].
-
-        Args:
-            c: the component.
-            n_pos: of how many positions.
-            without: activations [batch, pos, …] of sequences of this set; each then gets the mean
-                over the others, [batch, pos, …].
-        """
-        self._check_length(n_pos)
-        if c.hook not in self._sums:
-            self.prepare([c.hook])
-        total, n = self._sums[c.hook][:n_pos], len(self)
-        if without is None:
-            return c.value(self.model, (total / n)[None])[0]
-        if n < 2:
-            raise TokenError("one sequence has no others to take a mean over; give a reference set")
-        return c.value(self.model, (total - without) / (n - 1))
-
-    def rows(self, c: Component, rows: Int[Tensor, " batch"], n_pos: int) -> Tensor:
-        """Returns the component's value in the given sequences, [batch, pos, …].
-
-        Raises:
-            TokenError: there is no such sequence.
-        """
-        self._check_length(n_pos)
-        if c.hook not in self._values:
-            self.prepare([c.hook], keep=True)
-        if int(rows.min()) < 0 or int(rows.max()) >= len(self):
-            raise TokenError(
-                f"rows run from {int(rows.min())} to {int(rows.max())}; the reference set has "
-                f"{len(self)} sequences"
-            )
-        return c.value(self.model, self._values[c.hook][rows, :n_pos])
-
-    def draw(self, batch: int, seed: int, forbidden: Tensor | None = None) -> Int[Tensor, " batch"]:
-        """Returns a random sequence of the set for each of `batch`; never a `forbidden` one.
-
-        Args:
-            batch: how many.
-            seed: of the draw.
-            forbidden: [batch, sequence], True where that sequence may not stand in.
-
-        Raises:
-            TokenError: a sequence has no other one to take its values from.
-        """
-        generator = torch.Generator().manual_seed(seed)
-        weights = torch.ones(batch, len(self)) if forbidden is None else (~forbidden.cpu()).float()
-        if not bool(weights.any(1).all()):
-            raise TokenError(
-                "a sequence has no other one to take values from; give a larger reference set"
-            )
-        return torch.multinomial(weights, 1, generator=generator)[:, 0].to(self.tokens.device)
-
-    def _check_length(self, n_pos: int) -> None:
-        if self.tokens.shape[1] < n_pos:
-            raise TokenError(
-                f"the reference sequences have {self.tokens.shape[1]} positions, but {n_pos} are "
-                "looked at; give longer ones"
-            )
-
-
 @contextmanager
 def intervene(
     model: HookedGPT,
@@ -236,7 +106,8 @@ def intervene(
     Args:
         model: the model.
         interventions: one or several, as objects or as their text.
-        reference: for "mean" and "resample": a `ReferenceSet`, or its text or tokens.
+        reference: for "mean" and "resample": a `ReferenceSet`, or its text or tokens; by default
+            passages of the model's own held-out text, for a model that came from its folder.
         source: for "patch": the cache of another run of this model, of as many positions and of as
             many sequences, or of one.
         rows: for "resample": the reference sequence for each of the batch; by default drawn.
@@ -245,6 +116,7 @@ def intervene(
     Raises:
         ConfigError: no such component, hook or receiver; a receiver that comes before the sender;
             reference or source missing.
+        TextError: the model's own text cannot be had.
         CacheError: a source of another model.
         TokenError: while running: a position outside the prompt.
 
@@ -256,6 +128,8 @@ def intervene(
     """
     given = [interventions] if isinstance(interventions, Intervention | str) else interventions
     wanted = [Intervention.parse(i) if isinstance(i, str) else i for i in given]
+    if reference is None:
+        reference = _held_out(model, wanted)
     reference = None if reference is None else ReferenceSet.of(model, reference)
     if source is not None and source.model is not model:
         raise CacheError("the source cache was made by another model; run this one for it")
@@ -273,6 +147,19 @@ def intervene(
             hooks += _path(model, part, one, new)
     with model.hooks(fwd_hooks=hooks):
         yield model
+
+
+def _held_out(model: HookedGPT, wanted: Sequence[Intervention]) -> Tensor | None:
+    """The sequences to take values from where none were given; None if none are needed."""
+    needing = [one for one in wanted if one.kind in ("mean", "resample")]
+    if not needing:
+        return None
+    if getattr(model, "folder", None) is None:
+        raise ConfigError(
+            f"'{needing[0]}' needs reference=, the sequences to take values from (only a model "
+            "that came from its folder has a default: its own held-out text)"
+        )
+    return held_out(model)
 
 
 class _Whole(Component):
@@ -313,8 +200,7 @@ def _replacement(
             raise ConfigError(f"'{one}' needs source=, the cache of another run")
         theirs = part.value(source.model, source[part.hook])
         return lambda value: _fitting(theirs, value, one)
-    if reference is None:
-        raise ConfigError(f"'{one}' needs reference=, the sequences to take values from")
+    assert reference is not None
     reference.prepare([part.hook], keep=one.kind == "resample")  # before the run that it serves
     found = copy.copy(reference)  # what it holds now, whatever it is prepared for later
     if one.kind == "mean":
@@ -374,7 +260,7 @@ def _path(
 
     def look(activation: Tensor, hook: HookPoint) -> None:
         value = part.value(model, activation)
-        written.append(part.written(model, _changed(one, new, value) - value))
+        written.append(part.change(model, activation, _changed(one, new, value)))
 
     def add(read: Tensor, hook: HookPoint) -> Tensor:
         if not written:
@@ -382,51 +268,3 @@ def _path(
         return add_to_read(read, written.pop(), head)
 
     return [(part.hook, look), (hook_name, add)]
-
-
-def add_to_read(read: Tensor, written: Tensor, head: int | None) -> Tensor:
-    """Returns what a receiver reads with `written` [batch, pos, d_model] added.
-
-    Args:
-        read: [batch, pos, d_model], or [batch, pos, head, d_model] where each head has its copy.
-        written: what is added.
-        head: to the copy of this head only.
-    """
-    if read.ndim == written.ndim:
-        return read + written
-    if head is None:
-        return read + written[:, :, None]
-    out = read.clone()
-    out[:, :, head] += written
-    return out
-
-
-def receiver(model: HookedGPT, name: str) -> tuple[str, int | None, tuple[int, int]]:
-    """Returns the hook point, head and place of what reads the stream under a name.
-
-    Args:
-        model: the model.
-        name: "L1.H2.q" (or k, v), "L1.q" for all heads, "L1.mlp", or "logits".
-
-    Raises:
-        ConfigError: there is no such receiver.
-    """
-    found = _RECEIVER.fullmatch(name)
-    if found is not None:
-        layer, head, letter, mlp = found.groups()
-        if letter and head is not None:
-            part = component(model.config, f"L{layer}.H{head}")
-            return f"blocks.{layer}.hook_{letter}_input", part.index, (part.layer, 0)
-        if letter:
-            component(model.config, f"L{layer}.attn")
-            return f"blocks.{layer}.hook_{letter}_input", None, (int(layer), 0)
-        if mlp:
-            component(model.config, f"L{mlp}.mlp")
-            return f"blocks.{mlp}.hook_mlp_in", None, (int(mlp), 1)
-        last = len(model.blocks) - 1
-        if last >= 0:
-            return f"blocks.{last}.hook_resid_post", None, (last + 1, 0)
-    raise ConfigError(
-        f"{name!r} does not name a reader of the stream; give L1.H2.q (or k, v), L1.q, L1.mlp or "
-        "logits"
-    )

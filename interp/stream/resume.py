@@ -12,13 +12,38 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.errors import CompletenessError
+from interp.errors import CompletenessError, ConfigError, HookError
 from interp.gpt.cache import ActivationCache
 from interp.gpt.layers import PastKeys
 from interp.gpt.model import HookedGPT
 from interp.hooks import HookPoint
-from interp.stream.interventions import add_to_read, receiver
+from interp.stream.receivers import add_to_read, receiver
 from interp.stream.tolerance import TOLERANCE
+
+
+def check_not_random(model: HookedGPT) -> None:
+    """Checks that two runs of the model give the same.
+
+    Raises:
+        ConfigError: it is in training mode, and has dropout.
+    """
+    if model.training and model.config.dropout > 0:
+        raise ConfigError("the model is in training mode, where dropout is random; call .eval()")
+
+
+def check_can_resume(model: HookedGPT) -> None:
+    """Checks that a run from the middle of the model is a part of its whole run.
+
+    Raises:
+        ConfigError: the model is in training mode, and has dropout.
+        HookError: hooks are attached to it.
+    """
+    check_not_random(model)
+    if model.is_edited:
+        raise HookError(
+            "the model has hooks attached, which would act twice in a run from its middle; remove "
+            "them (model.reset_hooks()), or use interp.intervene and compare losses"
+        )
 
 
 def run_from(
@@ -65,6 +90,26 @@ def check_reruns(model: HookedGPT, cache: ActivationCache, depths: set[tuple[int
             f"{worst:.3g}, more than {tolerance:.3g}; effects would not be effects"
         )
     return worst
+
+
+def run_changed(
+    model: HookedGPT,
+    cache: ActivationCache,
+    depth: tuple[int, int],
+    changes: Float[Tensor, "job batch pos width"],
+) -> Float[Tensor, "job batch pos d_vocab"]:
+    """Returns the logits of runs on from a depth, each with its change.
+
+    Args:
+        model: the model.
+        cache: of the run that is changed.
+        depth: where the changes are made (see `Component.depth`); behind the stream, where the
+            biases of the final LayerNorm and of the unembedding are, they are of the logits.
+        changes: what is added there (see `Component.change`); all jobs run together.
+    """
+    if depth[0] == len(model.blocks):
+        return cache["hook_logits"] + changes
+    return run_batch(lambda x: run_from(model, x, depth), stream_at(cache, depth), changes)
 
 
 def logits_at(

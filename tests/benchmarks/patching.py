@@ -12,14 +12,18 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Literal, TypeVar
 
 import torch
 from transformer_lens import patching
 
 import interp
 
-THEIRS = {
+Value = TypeVar("Value")
+Site = Literal["resid_pre", "attn_out", "mlp_out", "head"]
+THEIRS: dict[Site, Callable[..., torch.Tensor]] = {
     "resid_pre": patching.get_act_patch_resid_pre,
     "attn_out": patching.get_act_patch_attn_out,
     "mlp_out": patching.get_act_patch_mlp_out,
@@ -27,13 +31,13 @@ THEIRS = {
 }
 
 
-def seconds(call: Callable[[], object]) -> tuple[float, object]:
+def seconds(call: Callable[[], Value]) -> tuple[float, Value]:
     start = time.perf_counter()
     value = call()
     return time.perf_counter() - start, value
 
 
-def sweep(model: interp.HookedGPT, n_pos: int, site: str, rounds: int) -> None:
+def sweep(model: interp.HookedGPT, n_pos: int, site: Site, rounds: int) -> None:
     generator = torch.Generator().manual_seed(0)
     shape = (1, n_pos)
     clean = torch.randint(model.config.d_vocab, shape, generator=generator)
@@ -55,7 +59,7 @@ def sweep(model: interp.HookedGPT, n_pos: int, site: str, rounds: int) -> None:
         if turn:
             times["theirs"].append(slow)
             times["ours"].append(fast)
-    gap = float((there.flatten() - torch.tensor(here.values[:, 0])).abs().max())  # type: ignore[attr-defined]
+    gap = float((there.flatten() - torch.tensor(here.values[:, 0])).abs().max())
     slow, fast = (statistics.median(times[name]) for name in ("theirs", "ours"))
     print(f"{site:<10} {n_pos:>4} positions  {slow:7.3f} s  {fast:7.3f} s  "
           f"{slow / fast:5.1f} × as fast  (values agree within {gap:.0e})", flush=True)  # fmt: skip
@@ -68,9 +72,9 @@ def shapley() -> None:
     _, cache = model.run_with_cache(tokens)
     for metric in ("centered", "log_prob"):
         took, values = seconds(
-            lambda s=metric: interp.shapley_values(model, cache, metric=s, targets=tokens)
+            partial(interp.shapley_values, model, cache, metric=metric, targets=tokens)
         )
-        n = len(values.components)  # type: ignore[attr-defined]
+        n = len(values.components)
         print(f"exact Shapley values of {metric}, {n} components, {tokens.numel():,} positions: "
               f"{took:.1f} s", flush=True)  # fmt: skip
 

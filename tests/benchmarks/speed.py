@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +32,7 @@ def config(layers: int, heads: int, width: int, ctx: int) -> interp.GPTConfig:
     return interp.GPTConfig(n_layers=layers, n_heads=heads, d_model=width, n_ctx=ctx, d_vocab=VOCAB)
 
 
-def bridge(cfg: interp.GPTConfig) -> torch.nn.Module:
+def bridge(cfg: interp.GPTConfig) -> Any:
     return TransformerBridge.boot_native(
         TransformerBridgeConfig(
             d_model=cfg.d_model, d_head=cfg.d_head, n_layers=cfg.n_layers, n_ctx=cfg.n_ctx,
@@ -75,7 +76,7 @@ def alternate(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def bench_training(rounds: int) -> list[dict[str, object]]:
+def bench_training(rounds: int) -> list[dict[str, Any]]:
     rows = []
     for name, (layers, heads, width, ctx, batch) in SIZES.items():
         cfg = config(layers, heads, width, ctx)
@@ -109,7 +110,7 @@ def unique_bytes(values: object) -> int:
 
 
 @torch.no_grad()
-def bench_cache(rounds: int) -> list[dict[str, object]]:
+def bench_cache(rounds: int) -> list[dict[str, Any]]:
     rows = []
     for name, (layers, heads, width, ctx, batch) in CACHE_SIZES.items():
         cfg = config(layers, heads, width, ctx)
@@ -117,7 +118,7 @@ def bench_cache(rounds: int) -> list[dict[str, object]]:
         ours, theirs = interp.HookedGPT(cfg).eval(), bridge(cfg).eval()
         keep: dict[str, int] = {}
 
-        def all_of(model: torch.nn.Module, who: str, **kwargs: object) -> Callable[[], object]:
+        def all_of(model: Any, who: str, **kwargs: object) -> Callable[[], object]:
             def call() -> None:
                 _, cache = model.run_with_cache(tokens, **kwargs)
                 keep[who] = unique_bytes(cache.cache_dict.values())
@@ -157,7 +158,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {args.rounds} rounds")
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     if args.only != "cache":
         rows += bench_training(args.rounds)
     if args.only != "training":

@@ -21,82 +21,29 @@ players but for the scale, and the scale follows from their inner products.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, get_args
+from collections.abc import Callable, Sequence
 
-import numpy as np
-import pandas as pd
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.analysis.causal.shapley_games import Game, final_game, rerun_game
+from interp.analysis.causal.shapley_results import ShapleyValues
+from interp.deprecated import renamed
 from interp.errors import ConfigError
 from interp.gpt.cache import ActivationCache
-from interp.gpt.layers import LayerNorm
 from interp.gpt.model import HookedGPT, Input
 from interp.results.provenance import Provenance
-from interp.results.result import Result, to_numpy
+from interp.results.result import to_numpy
 from interp.stream.components import Component, component, components
-from interp.stream.interventions import Intervention, ReferenceSet, intervene
-from interp.stream.metric import LinearMetric, Metric, MetricFunction, make_metric, tokens_of
-from interp.stream.resume import final_stream
+from interp.stream.metric import MetricFunction, TokensGiven, make_metric, tokens_of
+from interp.stream.references import ReferenceSet
 from interp.stream.tolerance import TOLERANCE, check_complete, check_dtype
 
 EXACT_PLAYERS = 14
-NUMBERS_AT_ONCE = 2**21  # logits held at a time; 8 MB in float32
-SCALES_AHEAD = 32
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ShapleyValues(Result):
-    """Shapley values [component, batch, pos], in the units of the metric.
-
-    They sum to `total` − `base` (all components there, none there); `efficiency_error` is by how
-    much they miss it, at most `tolerance`. `standard_error` is 0 where every set was evaluated
-    (`permutations` = 0), else that of the mean over permutations.
-    """
-
-    AXES: ClassVar = {
-        "values": ("component", "batch", "pos"),
-        "standard_error": ("component", "batch", "pos"),
-        "base": ("batch", "pos"),
-        "total": ("batch", "pos"),
-        "efficiency_error": ("batch", "pos"),
-        "tolerance": ("batch", "pos"),
-        "tokens": ("batch", "pos"),
-        "targets": ("batch", "pos"),
-    }
-    NAMES: ClassVar = {"components": "component"}
-    values: np.ndarray
-    standard_error: np.ndarray
-    base: np.ndarray
-    total: np.ndarray
-    efficiency_error: np.ndarray
-    tolerance: np.ndarray
-    tokens: np.ndarray
-    targets: np.ndarray
-    components: tuple[str, ...]
-    metric: str
-    rerun: bool
-    baseline: str
-    permutations: int
-
-    def to_frame(self) -> pd.DataFrame:
-        """Returns columns component, batch, pos, target, value, standard_error."""
-        n, batch, pos = self.values.shape
-        index = pd.MultiIndex.from_product(
-            [self.components, range(batch), range(pos)], names=["component", "batch", "pos"]
-        )
-        columns = {
-            "target": np.tile(self.targets.ravel(), n),
-            "value": self.values.ravel(),
-            "standard_error": self.standard_error.ravel(),
-        }
-        return pd.DataFrame(columns, index=index).reset_index()
-
-
+@renamed(scalar="metric")
 @torch.no_grad()
 def shapley_values(
     model: HookedGPT,
@@ -104,8 +51,8 @@ def shapley_values(
     players: Sequence[str] | None = None,
     *,
     metric: str | MetricFunction = "log_prob",
-    targets: Int[Tensor, "batch pos"] | None = None,
-    foils: Int[Tensor, "batch pos"] | str | int | None = None,
+    targets: TokensGiven | None = None,
+    foils: TokensGiven | None = None,
     reference: ReferenceSet | Input | None = None,
     rerun: bool = False,
     permutations: int | None = None,
@@ -119,13 +66,14 @@ def shapley_values(
         cache: of a run in evaluation mode.
         players: components' labels; by default embeddings, attentions and MLPs.
         metric: see `interp.stream.metric`, or a function of logits and targets.
-        targets: by default the next token at every position but the last.
-        foils: with metric="foil".
+        targets: characters or ids (see `token_ids`); by default the next token at every position
+            but the last.
+        foils: with metric="foil"; the same.
         reference: sequences whose mean takes a component's place; by default nothing does.
         rerun: run the model again for each set, instead of its final LayerNorm only.
         permutations: estimate from so many random orders, each also taken backwards. By default
             every set is evaluated, for up to 14 players; for more, 200 orders. (With fewer than 30
-            the standard error is itself uncertain: 10 gave z-scores of deviation 1.9, 40 of 1.07.)
+            the standard error is itself uncertain: 10 gave z-scores of std 1.9, 40 of 1.07.)
         seed: of the orders.
         progress: called with (steps done, of how many).
 
@@ -148,22 +96,14 @@ def shapley_values(
     tokens = tokens_of(model, cache)
     check_dtype(model)
     parts = _players(model, players, rerun)
-    if permutations is None:
-        permutations = 0 if len(parts) <= EXACT_PLAYERS else 200
-    if permutations == 0 and len(parts) > EXACT_PLAYERS:
-        raise ConfigError(
-            f"{len(parts)} players have 2^{len(parts)} sets; give permutations, or at most "
-            f"{EXACT_PLAYERS} players"
-        )
-    if permutations < 0 or permutations == 1:
-        raise ConfigError("a standard error needs permutations >= 2 (or 0 for every set)")
+    permutations = _permutations(permutations, len(parts))
     if reference is not None:
         reference = ReferenceSet.of(model, reference)
     value_of = make_metric(model, tokens, cache["hook_logits"], metric, targets, foils)
     play = (
-        _rerun_game(model, tokens, parts, value_of, reference)
+        rerun_game(model, tokens, parts, value_of, reference)
         if rerun
-        else _final_game(model, cache, parts, value_of, reference)
+        else final_game(model, cache, parts, value_of, reference)
     )
     shape = tuple(value_of.targets.shape)
     if permutations:
@@ -177,16 +117,13 @@ def shapley_values(
     missed = (values.sum(0) - (total - base)).abs()
     tolerance = TOLERANCE[model.dtype] * (1 + values.abs().sum(0) + base.abs() + total.abs())
     check_complete(missed, tolerance)
+    arrays = {"values": values, "standard_error": error, "base": base, "total": total,
+              "efficiency_error": missed, "tolerance": tolerance,
+              "tokens": tokens[:, : shape[1]], "targets": value_of.targets}  # fmt: skip
     return ShapleyValues(
-        values=to_numpy(values),
-        standard_error=to_numpy(error),
-        base=to_numpy(base),
-        total=to_numpy(total),
-        efficiency_error=to_numpy(missed),
-        tolerance=to_numpy(tolerance),
-        tokens=to_numpy(tokens[:, : shape[1]]),
-        targets=to_numpy(value_of.targets),
+        **{name: to_numpy(tensor) for name, tensor in arrays.items()},
         components=tuple(map(str, parts)),
+        characters=None if model.tokenizer is None else model.tokenizer.characters,
         metric=value_of.name,
         rerun=rerun,
         baseline="zero" if reference is None else f"mean of {len(reference)} sequences",
@@ -195,12 +132,18 @@ def shapley_values(
     )
 
 
-# A game: for sets [set, player] of zeros and ones, yields (positions, values [set, position]) until
-# all positions, counted over batch and pos together, are done. Where all 2^n sets are given, they
-# are in counting order.
-_Game = Callable[
-    [Float[Tensor, "set player"]], Iterator[tuple[slice, Float[Tensor, "set position"]]]
-]
+def _permutations(given: int | None, n_players: int) -> int:
+    """How many random orders are drawn; 0: every set is evaluated."""
+    if given is None:
+        return 0 if n_players <= EXACT_PLAYERS else 200
+    if given == 0 and n_players > EXACT_PLAYERS:
+        raise ConfigError(
+            f"{n_players} players have 2^{n_players} sets; give permutations, or at most "
+            f"{EXACT_PLAYERS} players"
+        )
+    if given < 0 or given == 1:
+        raise ConfigError("a standard error needs permutations >= 2 (or 0 for every set)")
+    return given
 
 
 def _players(model: HookedGPT, given: Sequence[str] | None, rerun: bool) -> list[Component]:
@@ -221,16 +164,24 @@ def _players(model: HookedGPT, given: Sequence[str] | None, rerun: bool) -> list
 
 
 def _exactly(
-    play: _Game, n: int, shape: tuple[int, ...], progress: Progress | None
+    play: Game, n: int, shape: tuple[int, ...], progress: Progress | None
 ) -> tuple[Tensor, Tensor]:
-    """Values [player, batch, pos] and base [batch, pos] from every set, in counting order."""
+    """Values [player, batch, pos] and base [batch, pos] from every set, in counting order.
+
+    Player i's value is Σ_S share(|S|) · (v(S ∪ {i}) − v(S)) over the sets S without i, where
+    share(k) = 1 / (n · C(n − 1, k)) is how often k given others have arrived before i. Collected by
+    sets, v(S) counts with +share(|S| − 1) for a member of S and −share(|S|) for anyone else: one
+    matrix product of these coefficients with the values of all sets gives every player's value.
+    """
+    # Bit i of a set's number says whether player i is in it: row 5 of three players is 1, 0, 1.
     sets = (torch.arange(2**n)[:, None] >> torch.arange(n) & 1).double()
     sizes = sets.sum(1)
+    # The last entry is for the set of all, which nobody can join.
     share = torch.tensor(
         [1 / (n * math.comb(n - 1, k)) for k in range(n)] + [0.0], dtype=torch.float64
     )
-    joining = share[(sizes - 1).clamp(min=0).long()][:, None] * sets  # v(S) with i in S …
-    coefficients = (joining - share[sizes.long()][:, None] * (1 - sets)).T  # … minus without
+    joining = share[(sizes - 1).clamp(min=0).long()][:, None] * sets
+    coefficients = (joining - share[sizes.long()][:, None] * (1 - sets)).T  # [player set]
     values, base = [], []
     n_positions = math.prod(shape)
     for at, v in play(sets):
@@ -242,14 +193,19 @@ def _exactly(
 
 
 def _by_permutations(
-    play: _Game,
+    play: Game,
     n: int,
     permutations: int,
     seed: int,
     shape: tuple[int, ...],
     progress: Progress | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Values and standard errors [player, batch, pos], and base, from random orders."""
+    """Values and standard errors [player, batch, pos], and base, from random orders.
+
+    Each order is taken backwards too: who came early comes late, so that much of the spread cancels
+    in the mean of the two. These means are independent of each other; their mean and spread are
+    updated as they come (Welford 1962), so that none is kept.
+    """
     generator = torch.Generator().manual_seed(seed)
     mean = spread = base = torch.zeros(0)
     for k in range(permutations):
@@ -267,7 +223,7 @@ def _by_permutations(
     return mean.unflatten(1, shape), error.unflatten(1, shape), base.unflatten(0, shape)
 
 
-def _marginals(play: _Game, order: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def _marginals(play: Game, order: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Base [position], and what each player adds when they arrive in this order."""
     sets = torch.zeros(n + 1, n, dtype=torch.float64)
     for k, player in enumerate(order.tolist()):
@@ -276,141 +232,3 @@ def _marginals(play: _Game, order: Tensor, n: int) -> tuple[Tensor, Tensor]:
     added = torch.empty_like(v[1:])
     added[order.to(v.device)] = v.diff(dim=0)
     return v[0], added
-
-
-def _changes(
-    model: HookedGPT,
-    cache: ActivationCache,
-    parts: list[Component],
-    n_pos: int,
-    reference: ReferenceSet | None,
-) -> Float[Tensor, "player batch pos d_model"]:
-    """What each player wrote beyond what takes its place."""
-    written = []
-    if reference is not None:
-        reference.prepare([c.hook for c in parts])
-    for c in parts:
-        value = c.value(model, cache[c.hook][:, :n_pos])
-        if reference is not None:
-            value = value - reference.mean(c, n_pos)
-        written.append(c.written(model, value))
-    return torch.stack(written)
-
-
-def _final_game(
-    model: HookedGPT,
-    cache: ActivationCache,
-    parts: list[Component],
-    value_of: Metric,
-    reference: ReferenceSet | None,
-) -> _Game:
-    """Through the final LayerNorm and the unembedding only."""
-    changes = _changes(model, cache, parts, value_of.n_pos, reference)
-    always = final_stream(model, cache)[:, : value_of.n_pos] - changes.sum(0)
-    terms = torch.cat((changes, always[None])).flatten(1, 2)  # [term position d_model]
-    offset = torch.zeros_like(model.W_U[0])
-    products: Tensor | None = None
-    if isinstance(model.ln_final, LayerNorm):
-        terms = terms - terms.mean(-1, keepdim=True)
-        products = _inner_products(terms)
-        terms = terms * model.ln_final.w
-        offset = model.ln_final.b @ model.W_U
-    into_logits = terms @ model.W_U  # [term position d_vocab]
-    if model.b_U is not None:
-        offset = offset + model.b_U
-    flat = replace(
-        value_of,
-        targets=value_of.targets.reshape(1, -1),
-        foils=None if value_of.foils is None else value_of.foils.reshape(1, -1),
-        logits=value_of.logits.reshape(1, -1, value_of.logits.shape[-1]),
-    )
-    linear = value_of.kind in get_args(LinearMetric)
-    if linear:  # one number a term is enough
-        weights = flat.weights()[0]
-        into_logits = (into_logits * weights).sum(-1, keepdim=True)
-        offset = (weights @ offset)[:, None]
-
-    def play(sets: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        there = torch.cat((sets, torch.ones(len(sets), 1)), dim=1).to(terms)
-        pairs = None if products is None else _pairs(_wide(there))
-        width, n_positions = into_logits.shape[-1], terms.shape[1]
-        step = max(1, NUMBERS_AT_ONCE // (len(sets) * width))
-        for start in range(0, n_positions, step):
-            at = slice(start, min(start + step, n_positions))
-            logits = _sums(there, into_logits[:, at].flatten(1)).unflatten(1, (-1, width))
-            if products is not None and pairs is not None:
-                assert isinstance(model.ln_final, LayerNorm)
-                ahead = start % (SCALES_AHEAD * step)
-                if ahead == 0:  # a matrix product of many columns takes little longer than of one
-                    variance = pairs @ products[:, start : start + SCALES_AHEAD * step]
-                    scales = (variance + model.ln_final.eps).rsqrt().to(logits.dtype)
-                logits *= scales[:, ahead : ahead + step, None]
-            logits += offset[at] if linear else offset
-            yield at, logits[..., 0] if linear else _at(flat, at)(logits[:, None])[:, 0]
-
-    return play
-
-
-def _sums(there: Float[Tensor, "set term"], terms: Float[Tensor, "term width"]) -> Tensor:
-    """Returns [set, width], the sum of each set's terms; of all sets, from two halves of them.
-
-    Adding a sum of the first players to a sum of the others is one pass over memory, a twelfth of
-    the time of the matrix product with so few terms (measured at 14 players).
-    """
-    n = len(terms) - 1
-    if n < 2 or len(there) != 2**n:
-        return there @ terms
-    half = n // 2
-    low, high = there[: 2**half], there[:: 2**half]
-    return (high @ terms)[:, None].add(low[:, :half] @ terms[:half]).flatten(0, 1)
-
-
-def _inner_products(
-    terms: Float[Tensor, "term position d_model"],
-) -> Float[Tensor, "pair position"]:
-    """Σ over pairs is the variance of a sum of centred terms; in float64, for sums that cancel."""
-    wide = _wide(terms).transpose(0, 1)
-    products = wide @ wide.mT / terms.shape[-1]  # [position term term]
-    i, j = torch.triu_indices(len(terms), len(terms))
-    return (products[:, i, j] * torch.where(i == j, 1.0, 2.0).to(products)).T
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x if x.device.type == "mps" else x.double()  # MPS has no float64
-
-
-def _pairs(there: Float[Tensor, "set term"]) -> Float[Tensor, "set pair"]:
-    i, j = torch.triu_indices(there.shape[1], there.shape[1])
-    return there[:, i] * there[:, j]
-
-
-def _at(value_of: Metric, at: slice) -> Metric:
-    foils = None if value_of.foils is None else value_of.foils[:, at]
-    return replace(
-        value_of, targets=value_of.targets[:, at], foils=foils, logits=value_of.logits[:, at]
-    )
-
-
-def _rerun_game(
-    model: HookedGPT,
-    tokens: Int[Tensor, "batch pos"],
-    parts: list[Component],
-    value_of: Metric,
-    reference: ReferenceSet | None,
-) -> _Game:
-    """Every set is a run of the model with the others taken away."""
-    kind: Any = "zero" if reference is None else "mean"
-
-    def play(sets: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        rows = []
-        for there in sets.bool().tolist():
-            gone = [
-                Intervention(c.label, kind)
-                for c, is_in in zip(parts, there, strict=True)
-                if not is_in
-            ]
-            with intervene(model, gone, reference=reference):
-                rows.append(value_of(model(tokens)[:, : value_of.n_pos]).flatten())
-        yield slice(0, rows[0].numel()), torch.stack(rows)
-
-    return play

@@ -17,18 +17,19 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.errors import ConfigError, HookError, TokenError
+from interp.errors import ConfigError, TokenError
 from interp.figures.marks import HeatMap
-from interp.gpt.cache import ActivationCache
 from interp.gpt.model import HookedGPT, Input, next_token_loss
 from interp.results import intervals
 from interp.results.provenance import Provenance
 from interp.results.result import Result, Shown, kept, to_numpy
+from interp.stream.batches import BATCH, runs
 from interp.stream.components import Component, component
-from interp.stream.interventions import PIECE, ReferenceSet, receiver
-from interp.stream.resume import run_with_input
+from interp.stream.receivers import receiver
+from interp.stream.references import ReferenceSet
+from interp.stream.replacing import Replacements
+from interp.stream.resume import check_can_resume, run_with_input
 
-BATCH = 16  # runs at a time
 Progress = Callable[[int, int], None]
 
 
@@ -124,14 +125,11 @@ def path_effects(
         progress: called with (paths done, of how many).
 
     Raises:
-        ConfigError: no such head or receiver; a model of one layer.
+        ConfigError: no such head or receiver; a model of one layer; dropout in training mode.
         HookError: a model with hooks attached: runs from the middle would pass them twice.
         TokenError: fewer than two sequences without a reference; `where` leaves nothing.
     """
-    if model.is_edited:
-        raise HookError(
-            "remove the model's hooks first: a run on from its middle passes them twice"
-        )
+    check_can_resume(model)
     senders, receivers = _ends(model, senders, receivers)
     parts = _heads(model, senders)
     places = [receiver(model, name)[2] for name in receivers]
@@ -139,20 +137,19 @@ def path_effects(
     counted = _counted(ids, where)
     if reference is None and len(ids) < 2:
         raise TokenError("one sequence has no others to take means over; give a reference set")
-    means = ReferenceSet.of(model, ids if reference is None else reference)
-    means.prepare([part.hook for part in parts])
+    means = Replacements(model, ids, reference=reference)
     values = np.full((len(parts), len(receivers), len(ids)), np.nan)
-    done, of = 0, -(-len(ids) // PIECE) * len(receivers)
-    for start in range(0, len(ids), PIECE):
-        at = slice(start, start + PIECE)
-        logits, cache = model.run_with_cache(ids[at])
-        before = _loss(logits[None], ids[at], counted[at])
-        changes = [_less_mean(model, cache, part, means, reference is None) for part in parts]
+    done, of = 0, -(-len(ids) // BATCH) * len(receivers)
+    for run in runs(model, ids):
+        before = _loss(run.logits[None], run.tokens, counted[run.rows])
+        changes = [change for _, change in means.changes(run.cache, parts, run.rows)]
         for r, (name, place) in enumerate(zip(receivers, places, strict=True)):
             early = [s for s, part in enumerate(parts) if part.depth < place]
             for few in (early[i : i + BATCH] for i in range(0, len(early), BATCH)):
-                after = run_with_input(model, cache, name, torch.stack([changes[s] for s in few]))
-                values[few, r, at] = to_numpy(_loss(after, ids[at], counted[at]) - before)
+                written = torch.stack([changes[s] for s in few])
+                after = run_with_input(model, run.cache, name, written)
+                lost = _loss(after, run.tokens, counted[run.rows]) - before
+                values[few, r, run.rows] = to_numpy(lost)
             done += 1
             if progress is not None:
                 progress(done, of)
@@ -182,15 +179,6 @@ def _heads(model: HookedGPT, senders: Sequence[str]) -> list[Component]:
     if wrong:
         raise ConfigError(f"senders are heads, such as L0.H3; {wrong[0]} is not one")
     return parts
-
-
-def _less_mean(
-    model: HookedGPT, cache: ActivationCache, part: Component, means: ReferenceSet, others: bool
-) -> Float[Tensor, "batch pos d_model"]:
-    """What the stream gains when a part is replaced by its mean, if asked without its own value."""
-    value = part.value(model, cache[part.hook])
-    new = means.mean(part, value.shape[1], cache[part.hook] if others else None)
-    return part.written(model, new.expand(value.shape) - value)
 
 
 def _counted(ids: Tensor, where: Tensor | None) -> Tensor:

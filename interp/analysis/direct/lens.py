@@ -7,107 +7,39 @@ early streams are small, and with the last stream's scale they would look falsel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import numpy as np
-import pandas as pd
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from interp.analysis.direct.lens_results import LogitLens, Predictions
 from interp.errors import CompletenessError
 from interp.gpt.cache import ActivationCache
 from interp.gpt.model import HookedGPT
 from interp.results.provenance import Provenance
-from interp.results.result import Result, to_numpy
+from interp.results.result import to_numpy
 from interp.stream.metric import tokens_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogitLens(Result):
-    """Predictions read off the stream at each depth, for every position but the last.
-
-    `log_prob` of the true next token in nats; its `rank` (0 is best); the prediction's `entropy` in
-    nats; the likeliest token `top` and its probability `top_prob`. All [depth, batch, pos].
-    """
-
-    AXES: ClassVar = dict.fromkeys(
-        ("log_prob", "rank", "entropy", "top", "top_prob"), ("depth", "batch", "pos")
-    ) | {"tokens": ("batch", "pos"), "targets": ("batch", "pos")}
-    NAMES: ClassVar = {"depths": "depth"}
-    QUANTA: ClassVar = {"log_prob": 1e-3, "entropy": 1e-3, "top_prob": 1 / 32767}
-    log_prob: np.ndarray
-    rank: np.ndarray
-    entropy: np.ndarray
-    top: np.ndarray
-    top_prob: np.ndarray
-    tokens: np.ndarray
-    targets: np.ndarray
-    depths: tuple[str, ...]
-    characters: tuple[str, ...] | None
-
-    def to_frame(self) -> pd.DataFrame:
-        """Returns columns depth, batch, pos, target, log_prob, rank, entropy, top, top_prob."""
-        n, batch, pos = self.log_prob.shape
-        index = pd.MultiIndex.from_product(
-            [self.depths, range(batch), range(pos)], names=["depth", "batch", "pos"]
-        )
-        columns = {"target": np.tile(self.targets.ravel(), n)}
-        columns |= {
-            name: getattr(self, name).ravel()
-            for name in ("log_prob", "rank", "entropy", "top", "top_prob")
-        }
-        return pd.DataFrame(columns, index=index).reset_index()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Predictions(Result):
-    """What the model predicts at every position but the last: the likeliest tokens.
-
-    `top` and `top_prob` [batch, pos, choice], likeliest first; of the true next token its
-    probability `prob` and `rank` (0 is best), [batch, pos]. `tokens` are all of them.
-    """
-
-    AXES: ClassVar = {
-        "top": ("batch", "pos", "choice"),
-        "top_prob": ("batch", "pos", "choice"),
-        "prob": ("batch", "pos"),
-        "rank": ("batch", "pos"),
-        "tokens": ("batch", "token"),
-    }
-    top: np.ndarray
-    top_prob: np.ndarray
-    prob: np.ndarray
-    rank: np.ndarray
-    tokens: np.ndarray
-    characters: tuple[str, ...] | None
-
-    def to_frame(self) -> pd.DataFrame:
-        """Returns columns batch, pos, choice, token, prob, one row a choice."""
-        index = pd.MultiIndex.from_product(
-            [range(n) for n in self.top.shape], names=["batch", "pos", "choice"]
-        )
-        columns = {"token": self.top.ravel(), "prob": self.top_prob.ravel()}
-        return pd.DataFrame(columns, index=index).reset_index()
 
 
 @torch.no_grad()
 def predictions(model: HookedGPT, cache: ActivationCache, k: int = 5) -> Predictions:
-    """Returns the `k` likeliest next tokens at every position but the last.
+    """Returns the `k` likeliest next tokens at every position; at the last, of what comes after.
 
     Raises:
         CacheError: another model's cache, or one without logits.
         CompletenessError: predictions that are not numbers.
     """
     tokens = tokens_of(model, cache)
-    p = cache["hook_logits"][:, :-1].softmax(-1)
+    p = cache["hook_logits"].softmax(-1)
     if not bool(p.isfinite().all()):
         raise CompletenessError("the model's predictions are not finite numbers")
-    found = p.topk(min(k, p.shape[-1]), dim=-1)
-    true = p.gather(-1, tokens[:, 1:, None])
+    likeliest = p.topk(min(k, p.shape[-1]), dim=-1)
+    before = p[:, :-1]  # the last position has no next token
+    true = before.gather(-1, tokens[:, 1:, None])
     return Predictions(
-        top=to_numpy(found.indices), top_prob=to_numpy(found.values),
-        prob=to_numpy(true[..., 0]), rank=to_numpy((p > true).sum(-1)), tokens=to_numpy(tokens),
+        top=to_numpy(likeliest.indices), top_prob=to_numpy(likeliest.values),
+        prob=to_numpy(F.pad(true[..., 0], (0, 1), value=torch.nan)),
+        rank=to_numpy(F.pad((before > true).sum(-1), (0, 1), value=-1)), tokens=to_numpy(tokens),
         characters=None if model.tokenizer is None else model.tokenizer.characters,
         provenance=Provenance.of(model, tokens),
     )  # fmt: skip
@@ -115,7 +47,7 @@ def predictions(model: HookedGPT, cache: ActivationCache, k: int = 5) -> Predict
 
 @torch.no_grad()
 def logit_lens(model: HookedGPT, cache: ActivationCache) -> LogitLens:
-    """Returns what the residual stream predicts at each depth.
+    """Returns what the residual stream predicts at each depth, at every position.
 
     Args:
         model: the model.
@@ -126,7 +58,6 @@ def logit_lens(model: HookedGPT, cache: ActivationCache) -> LogitLens:
         CompletenessError: predictions that are not numbers.
     """
     tokens = tokens_of(model, cache)
-    targets = tokens[:, 1:]
     streams = {"embed": cache["embed"]}
     if model.config.positional:
         streams["embed"] = streams["embed"] + cache["pos_embed"]
@@ -134,11 +65,13 @@ def logit_lens(model: HookedGPT, cache: ActivationCache) -> LogitLens:
         if not model.config.attn_only:
             streams[f"L{layer}.attn"] = cache["resid_mid", layer]
         streams[f"L{layer}"] = cache["resid_post", layer]
+    last = _log_probs(model, list(streams.values())[-1][:, -1:]).argmax(-1)
+    targets = torch.cat((tokens[:, 1:], last), dim=1)
     read = [_predictions(model, stream, targets) for stream in streams.values()]
     stacked = {name: np.stack([to_numpy(one[name]) for one in read]) for name in read[0]}
     return LogitLens(
         **stacked,
-        tokens=to_numpy(tokens[:, :-1]),
+        tokens=to_numpy(tokens),
         targets=to_numpy(targets),
         depths=tuple(streams),
         characters=None if model.tokenizer is None else model.tokenizer.characters,
@@ -147,9 +80,7 @@ def logit_lens(model: HookedGPT, cache: ActivationCache) -> LogitLens:
 
 
 def _predictions(model: HookedGPT, stream: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    log_probs = model.unembed_residual(stream[:, :-1]).log_softmax(-1)
-    if bool(log_probs.isnan().any()):
-        raise CompletenessError("the model's predictions are not numbers; its weights hold a NaN")
+    log_probs = _log_probs(model, stream)
     of_target = log_probs.gather(-1, targets[..., None])
     top_prob, top = log_probs.max(-1)
     return {
@@ -159,3 +90,10 @@ def _predictions(model: HookedGPT, stream: Tensor, targets: Tensor) -> dict[str,
         "top": top,
         "top_prob": top_prob.exp(),
     }
+
+
+def _log_probs(model: HookedGPT, stream: Tensor) -> Tensor:
+    log_probs = model.unembed_residual(stream).log_softmax(-1)
+    if bool(log_probs.isnan().any()):
+        raise CompletenessError("the model's predictions are not numbers; its weights hold a NaN")
+    return log_probs

@@ -16,22 +16,24 @@ from einops import rearrange
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.analysis.direct.attribution import LogitAttribution
+from interp.analysis.direct.attribution import of_logits
+from interp.analysis.direct.results import LogitAttribution
+from interp.deprecated import renamed
 from interp.errors import ConfigError, TokenError
 from interp.gpt.folder import AnyModel
 from interp.lesson.ladder import OneHead, Positions
-from interp.results.result import to_numpy
-from interp.stream.metric import LinearMetric, check_choice, make_metric
+from interp.stream.metric import LinearMetric, TokensGiven, check_choice, make_metric
 from interp.stream.tolerance import check_dtype
 
 
+@renamed(scalar="metric")
 @torch.no_grad()
 def single_head_attribution(
     model: AnyModel,
     tokens: Int[Tensor, "batch pos"],
     *,
     metric: LinearMetric = "centered",
-    targets: Int[Tensor, "batch pos"] | None = None,
+    targets: TokensGiven | None = None,
 ) -> LogitAttribution:
     """Returns the logits of a one-head model, split by source position; rows S0, S1, …, and b_U.
 
@@ -79,16 +81,7 @@ def single_head_attribution(
     into_value = direction @ model.LM_head.weight  # [batch pos C]
     by_source = pattern * (into_value @ head.value(x).mT)  # [batch pos key]
     b_U = (direction @ model.LM_head.bias)[None]
-    return LogitAttribution.checked(
-        model,
-        tokens,
-        (
-            [*(f"S{key}" for key in range(n_pos)), "b_U"],
-            torch.cat((rearrange(by_source, "batch pos key -> key batch pos"), b_U)),
-        ),
-        (direction * value_of.logits).sum(-1),
-        targets=to_numpy(value_of.targets),
-        foils=to_numpy(torch.full_like(value_of.targets, -1)),
-        metric=metric,
-        by="source",
-    )
+    names = [*(f"S{key}" for key in range(n_pos)), "b_U"]
+    values = torch.cat((rearrange(by_source, "batch pos key -> key batch pos"), b_U))
+    total = (direction * value_of.logits).sum(-1)
+    return of_logits(model, tokens, (names, values), total, value_of, "source")

@@ -5,7 +5,7 @@ The behaviours are told in `interp.analysis.heads.labels`.
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -16,12 +16,13 @@ from interp.analysis.heads.attention_targets import key_masks
 from interp.data.repeated import repeated_sequences, repeats_for
 from interp.gpt.model import HookedGPT, next_token_loss
 from interp.results.result import to_numpy
+from interp.stream.batches import BATCH, runs
 from interp.stream.components import component
-from interp.stream.interventions import PIECE, ReferenceSet
-from interp.stream.resume import run_batch, run_from, stream_at
+from interp.stream.replacing import Replacements
+from interp.stream.resume import run_changed
 
 REPEATS = 64  # random repeating sequences
-BATCH = 64  # changed sequences in one run
+CHANGED = 64  # changed sequences in one run
 QUERIES = 8  # random queries of each sequence, whose keys are replaced
 REPEATING = ("induction", "duplicate")
 Head = tuple[int, int]  # layer and index
@@ -66,7 +67,7 @@ class Behaviours:
         n = self.ids.shape[1]
         rng = np.random.default_rng([self.seed, 3])
         rise = np.full((len(self.ids), n - 1), np.nan)
-        for start in range(0, len(self.ids), PIECE):
+        for start in range(0, len(self.ids), BATCH):
             keys = self._keys(start, label)
             of, at = _drawn_queries(keys, rng)
             if len(at):
@@ -86,7 +87,7 @@ class Behaviours:
     def _keys(self, start: int, label: str) -> Bool[np.ndarray, "batch pos key"]:
         """The keys that a label is about, of the sequences from `start` on, as many as fit."""
         characters = None if self.model.tokenizer is None else self.model.tokenizer.characters
-        piece = self.ids[start : start + PIECE]
+        piece = self.ids[start : start + BATCH]
         names, masks = key_masks(piece, characters, back=self.ids.shape[1] - 1)
         keys: np.ndarray = masks[..., names.index(label)].cpu().numpy()
         return keys
@@ -104,8 +105,8 @@ class Behaviours:
         changed = torch.from_numpy(np.where(keys, drawn, given)).to(self.ids.device)
         targets = torch.from_numpy(given[np.arange(len(at)), at + 1]).to(self.ids.device)
         out = []
-        for piece in range(0, len(at), BATCH):
-            some = slice(piece, piece + BATCH)
+        for piece in range(0, len(at), CHANGED):
+            some = slice(piece, piece + CHANGED)
             logits = self.model(changed[some])
             rows = torch.arange(len(logits), device=logits.device)
             query = torch.from_numpy(at[some]).to(logits.device)
@@ -146,21 +147,15 @@ def ablation_losses(
 
     The mean is over the other sequences, at the same position. The last position is left out.
     """
-    means = ReferenceSet.of(model, ids)
     parts = [component(model.config, f"L{layer}.H{head}") for layer, head in heads]
-    means.prepare([part.hook for part in parts])
+    means = Replacements(model, ids)
     losses, effects = [], []
-    for piece in ids.split(PIECE):
-        logits, cache = model.run_with_cache(piece)
-        loss = next_token_loss(logits, piece, per_token=True)
+    for run in runs(model, ids):
+        loss = next_token_loss(run.logits, run.tokens, per_token=True)
         rises = []
-        for part in parts:
-            value = part.value(model, cache[part.hook])
-            new = means.mean(part, piece.shape[1], cache[part.hook]).expand(value.shape)
-            change = part.written(model, new - value)[None]
-            run = partial(run_from, model, depth=part.depth)
-            after = run_batch(run, stream_at(cache, part.depth), change)[0]
-            rises.append(next_token_loss(after, piece, per_token=True) - loss)
+        for part, change in means.changes(run.cache, parts, run.rows):
+            after = run_changed(model, run.cache, part.depth, change[None])[0]
+            rises.append(next_token_loss(after, run.tokens, per_token=True) - loss)
         losses.append(to_numpy(loss))
         effects.append(to_numpy(torch.stack(rises)))
     return np.concatenate(losses), np.concatenate(effects, axis=1)

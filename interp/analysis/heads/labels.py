@@ -33,11 +33,12 @@ from interp.analysis.heads.behaviours import Behaviours, Split
 from interp.analysis.heads.label_results import HeadLabels
 from interp.analysis.heads.score_results import HeadScores
 from interp.analysis.heads.seen import Seen, SeenAgain, seen, seen_again
-from interp.errors import CacheError, ConfigError, HookError, TokenError
+from interp.errors import CacheError, ConfigError, TokenError
 from interp.gpt.folder import model_hash
 from interp.gpt.model import HookedGPT
 from interp.results import intervals
 from interp.results.provenance import Provenance
+from interp.stream.resume import check_can_resume
 
 LEVEL = 0.05
 LEAST = 0.2
@@ -96,7 +97,7 @@ def label_heads(
 
     Raises:
         CacheError: scores of another model.
-        ConfigError: a level, share or effect that makes no sense.
+        ConfigError: a level, share or effect that makes no sense; dropout in training mode.
         HookError: a model with hooks attached.
         TokenError: fewer than 10 sequences to split.
     """
@@ -128,8 +129,7 @@ def _check(model: HookedGPT, scores: HeadScores, level: float, least: float, nat
             f"level = {level} must be between 0 and 1, least = {least} from 0 to below 1, nats = "
             f"{nats} not negative"
         )
-    if model.is_edited:
-        raise HookError("remove the model's hooks first: effects would pass them twice")
+    check_can_resume(model)
     n = scores.values.shape[-1]
     if n < FEWEST:
         raise TokenError(

@@ -22,24 +22,20 @@ vanish.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from interp.analysis.scaling.rescaled import QUANTILES
+from interp.analysis.scaling.initial import statistics_of_rows
+from interp.analysis.scaling.theory import QUANTILES
 from interp.errors import ConfigError, nearest
 from interp.gpt.config import GPTConfig
 from interp.gpt.model import HookedGPT
-from interp.lesson.reference import ReferenceGPT, from_reference
-from interp.results import intervals
 from interp.results.result import to_numpy
-from interp.stream.metric import check_choice
 from interp.training.history import learning_rate_at, log_spaced_steps
 from interp.training.loop import cross_entropy, make_optimizer, update
 from interp.training.recipe import AnyText, Recipe
@@ -157,7 +153,7 @@ def measure(model: HookedGPT, windows: Int[Tensor, "window pos"]) -> dict[str, A
     at = torch.tensor(QUANTILES, device=windows.device)
     sizes = [grad.abs().flatten(1).quantile(at, dim=1).T for grad in grads]  # [head quantile]
     by_head = torch.stack(sizes).unflatten(0, (-1, len(WEIGHTS))).transpose(1, 2)
-    entropy, std = zip(*(row_statistics(kept[name].detach()) for name in names), strict=True)
+    entropy, std = zip(*(statistics_of_rows(kept[name].detach()) for name in names), strict=True)
     return {
         "loss": loss,
         "entropy": to_numpy(torch.stack(entropy)).tolist(),
@@ -166,130 +162,9 @@ def measure(model: HookedGPT, windows: Int[Tensor, "window pos"]) -> dict[str, A
     }
 
 
-def row_statistics(
-    scores: Float[Tensor, "batch head pos key"],
-) -> tuple[Float[Tensor, " head"], Float[Tensor, " head"]]:
-    """Returns means over rows t ≥ 1: entropy over ln(t+1), and the std within a row.
-
-    The std is the root of the mean unbiased variance of a row's visible scores.
-    """
-    scores = scores[:, :, 1:]
-    visible = torch.isfinite(scores)
-    n = visible.sum(-1)
-    log_p = scores.log_softmax(-1)
-    entropy = -torch.where(visible, log_p.exp() * log_p, 0.0).sum(-1) / n.to(scores).log()
-    seen = torch.where(visible, scores, 0.0)
-    centred = torch.where(visible, seen - seen.sum(-1, keepdim=True) / n[..., None], 0.0)
-    variance = centred.square().sum(-1) / (n - 1)
-    return entropy.mean((0, 2)), variance.mean((0, 2)).sqrt()
-
-
 def some_windows(text: AnyText, n_ctx: int, count: int) -> Int[Tensor, "window pos"]:
     """Returns up to `count` whole validation windows, evenly spread; the only one if it is less."""
     windows = [row for batch in text.windows(n_ctx, count) for row in batch]
     whole = [row for row in windows if len(row) == n_ctx + 1] or windows
     chosen = sorted({round(i * (len(whole) - 1) / max(1, count - 1)) for i in range(count)})
     return torch.stack([whole[i] for i in chosen])
-
-
-# ---- what theory predicts of the start --------------------------------------------------------
-
-
-def predicted_std(config: GPTConfig, arm: str) -> float:
-    """Returns the std of scores at the start, from the std of the weights alone.
-
-    A normalised input has d_model numbers of mean square 1, so an entry of q = x W_Q has variance
-    d_model · init_std²; q·k sums d_head products of two such. Inputs of different keys are taken to
-    be independent, which repeated characters are not quite.
-    """
-    entry = config.d_model * config.init_std**2
-    products = math.sqrt(config.d_head)
-    return {
-        "unscaled": products * entry,
-        "inverse": entry / products,
-        "qk-norm": 1.0,
-    }.get(arm, entry)
-
-
-def predicted_entropy(
-    std: float, n_pos: int, *, draws: int = 4000, seed: int = 0
-) -> tuple[float, float]:
-    """Returns the mean over rows t = 1 … n_pos − 1 of entropy / ln(t+1), and its standard error.
-
-    Scores are independent normal numbers of one std; row t sees the first t + 1 of them.
-    """
-    if not std >= 0 or n_pos < 2:
-        raise ConfigError(f"std = {std}, n_pos = {n_pos}; expected at least 0 and at least 2")
-    scores = std * np.random.default_rng(seed).standard_normal((draws, n_pos))
-    scores -= scores.max(1, keepdims=True)
-    weights = np.exp(scores)
-    total = weights.cumsum(1)
-    entropy = np.log(total) - (weights * scores).cumsum(1) / total
-    each = (entropy[:, 1:] / np.log(np.arange(2, n_pos + 1))).mean(1)
-    return float(each.mean()), float(each.std(ddof=1) / math.sqrt(draws))
-
-
-@torch.no_grad()
-def initial_attention(
-    tokens: Int[Tensor, "batch pos"],
-    d_vocab: int,
-    d_heads: Sequence[int] = (8, 16, 32, 64, 128, 256, 512),
-    *,
-    init: Literal["linear", "ours"] = "linear",
-    d_model: int = 64,
-    seeds: int = 5,
-) -> pd.DataFrame:
-    """Returns the entropy of untrained attention, unscaled, over √d and over d, beside theory's.
-
-    One block, one head, on real tokens. "linear" has PyTorch's default weights, as the lesson's
-    modules do (uniform, std 1/√(3 d_model); embeddings normal(0, 1)); "ours" has this
-    package's (normal, std 0.02).
-
-    Args:
-        tokens: sequences.
-        d_vocab: size of their vocabulary.
-        d_heads: head widths.
-        init: which initial weights.
-        d_model: width of the stream.
-        seeds: untrained models a row.
-
-    Returns:
-        A table: init, arm ("unscaled", "sqrt", "inverse"), d_head, predicted_std, std,
-        predicted_entropy, entropy, low, high (95 % over the models), n.
-    """
-    check_choice("init", init, ("linear", "ours"))
-    rows = []
-    for d in d_heads:
-        shape = GPTConfig(
-            n_layers=1, n_heads=1, d_model=d_model, d_head=d, n_ctx=tokens.shape[1],
-            d_vocab=d_vocab, d_mlp=0,
-        )  # fmt: skip
-        spread = 1 / math.sqrt(3 * d_model) if init == "linear" else shape.init_std
-        models = [_untrained(shape, init, seed) for seed in range(seeds)]
-        for arm, multiplier in (("unscaled", math.sqrt(d)), ("sqrt", 1.0), ("inverse", d**-0.5)):
-            found = []
-            for model in models:
-                with model.attn_scaled_by(multiplier):
-                    name = "blocks.0.attn.hook_attn_scores"
-                    _, cache = model.run_with_cache(tokens, names_filter=name)
-                found.append([float(x.mean()) for x in row_statistics(cache[name])])
-            entropy, std = np.array(found).T
-            mean, low, high = intervals.mean_interval(entropy)
-            expected = predicted_std(shape.model_copy(update={"init_std": spread}), arm)
-            rows.append(
-                {
-                    "init": init, "arm": arm, "d_head": d,
-                    "predicted_std": expected, "std": float(std.mean()),
-                    "predicted_entropy": predicted_entropy(expected, tokens.shape[1])[0],
-                    "entropy": float(mean), "low": float(low), "high": float(high), "n": seeds,
-                }
-            )  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def _untrained(shape: GPTConfig, init: str, seed: int) -> HookedGPT:
-    if init == "ours":
-        return HookedGPT(shape, seed=seed).eval()
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
-        return from_reference(ReferenceGPT(shape)).eval()

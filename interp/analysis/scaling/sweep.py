@@ -6,6 +6,7 @@ folder, from which a stopped sweep goes on, and its result.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import multiprocessing
@@ -14,145 +15,29 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-from jaxtyping import Int
 
 from interp import files
 from interp.analysis.scaling.arms import (
     ARMS,
     LOSS_WINDOWS,
-    WEIGHTS,
     Run,
     build_arm,
-    predicted_entropy,
-    predicted_std,
     some_windows,
     train_run,
 )
-from interp.analysis.scaling.rescaled import QUANTILES
+from interp.analysis.scaling.initial import predicted_entropy, predicted_std
+from interp.analysis.scaling.sweep_result import ScalingSweep
 from interp.errors import ConfigError, OutputError, TrainingInterrupted
-from interp.results import intervals
 from interp.results.provenance import Provenance, versions
-from interp.results.result import Result
 from interp.training.recipe import AnyText, Recipe
 
 D_HEADS = (8, 32, 128, 256)
 LEARNING_RATES = (1e-3, 3e-3, 1e-2)
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScalingSweep(Result):
-    """A finished sweep. Losses in nats per token; entropies over ln(visible keys).
-
-    `gradient` holds quantiles (5, 25, 50, 75, 95 %) of the sizes of the entries of ∂L/∂W_Q and
-    ∂L/∂W_K. `predicted_std` and `predicted_entropy` are theory's, for step 0. NaN: a run
-    whose loss was no longer finite.
-    """
-
-    AXES: ClassVar = {
-        "d_heads": ("d_head",),
-        "learning_rates": ("learning_rate",),
-        "seeds": ("seed",),
-        "steps": ("step",),
-        "predicted_std": ("arm", "d_head"),
-        "predicted_entropy": ("arm", "d_head"),
-        "loss": ("arm", "d_head", "learning_rate", "seed", "step"),
-        "entropy": ("arm", "d_head", "learning_rate", "seed", "step", "layer", "head"),
-        "std": ("arm", "d_head", "learning_rate", "seed", "step", "layer", "head"),
-        "gradient": (
-            "arm", "d_head", "learning_rate", "seed", "step", "layer", "head", "weight", "quantile",
-        ),
-    }  # fmt: skip
-    NAMES: ClassVar = {"arms": "arm"}
-    arms: tuple[str, ...]
-    d_heads: np.ndarray
-    learning_rates: np.ndarray
-    seeds: np.ndarray
-    steps: np.ndarray
-    predicted_std: np.ndarray
-    predicted_entropy: np.ndarray
-    loss: np.ndarray
-    entropy: np.ndarray
-    std: np.ndarray
-    gradient: np.ndarray
-    recipe: str
-    text: str
-
-    def to_frame(self) -> pd.DataFrame:
-        """Returns one row an arm, d_head, learning_rate, seed, step, layer and head: loss, entropy,
-        std, and gradient quantiles such as W_Q_q50.
-        """
-        names = self.AXES["entropy"]
-        axes = [self.arms, self.d_heads, self.learning_rates, self.seeds, self.steps,
-                *map(range, self.entropy.shape[5:])]  # fmt: skip
-        index = pd.MultiIndex.from_product(axes, names=names)
-        loss = np.broadcast_to(self.loss[..., None, None], self.entropy.shape)
-        frame = pd.DataFrame(
-            {
-                "loss": loss.ravel(),
-                "entropy_normalised": self.entropy.ravel(),
-                "score_std": self.std.ravel(),
-            },
-            index=index,
-        )
-        for w, weight in enumerate(WEIGHTS):
-            for q, quantile in enumerate(QUANTILES):
-                column = f"{weight}_q{round(100 * quantile):02d}"
-                frame[column] = self.gradient[..., w, q].ravel()
-        return frame.reset_index()
-
-    def best_rates(self) -> Int[np.ndarray, "arm d_head"]:
-        """Returns, for each arm and width, which learning rate has the lowest mean last loss.
-
-        A rate with a run that diverged is out, unless all are.
-        """
-        mean = self.loss[..., -1].mean(-1)  # NaN where a run diverged
-        return np.asarray(np.where(np.isnan(mean), np.inf, mean).argmin(-1))
-
-    def summary(self) -> pd.DataFrame:
-        """Returns one row an arm and d_head, at its own best learning rate: loss at the last step
-        with its 95 % interval over seeds, that of its difference from "sqrt" (each at its own best
-        rate, paired by seed), and entropy and std at the first and last step, with theory's
-        for the first. Choosing the rate by the same runs favours all arms alike.
-        """
-        best, rows = self.best_rates(), []
-        last = {
-            (arm, d): self.loss[arm, d, best[arm, d], :, -1]
-            for arm in range(len(self.arms))
-            for d in range(len(self.d_heads))
-        }
-        base = self.arms.index("sqrt") if "sqrt" in self.arms else None
-        for (arm, d), losses in last.items():
-            loss, low, high = intervals.mean_interval(losses)
-            row = {
-                "arm": self.arms[arm],
-                "d_head": int(self.d_heads[d]),
-                "learning_rate": float(self.learning_rates[best[arm, d]]),
-                "loss": float(loss),
-                "low": float(low),
-                "high": float(high),
-            }
-            if base is not None:
-                difference = intervals.mean_interval(losses - last[base, d])
-                for name, value in zip(("", "_low", "_high"), difference, strict=True):
-                    row[f"against_sqrt{name}"] = float(value)
-            at = (arm, d, best[arm, d])
-            row |= {
-                "predicted_std": float(self.predicted_std[arm, d]),
-                "std_first": float(self.std[at][:, 0].mean()),
-                "predicted_entropy": float(self.predicted_entropy[arm, d]),
-                "entropy_first": float(self.entropy[at][:, 0].mean()),
-                "std_last": float(self.std[at][:, -1].mean()),
-                "entropy_last": float(self.entropy[at][:, -1].mean()),
-                "n": len(self.seeds),
-            }
-            rows.append(row)
-        return pd.DataFrame(rows)
 
 
 def scaling_sweep(
@@ -193,43 +78,24 @@ def scaling_sweep(
         TrainingInterrupted: Ctrl-C; finished runs are kept.
     """
     recipe = recipe if isinstance(recipe, Recipe) else Recipe.load(recipe)
-    grids = {"arms": arms, "d_heads": d_heads, "learning_rates": learning_rates}
-    for name, values in grids.items():
-        if not values or len(set(values)) < len(values):
-            raise ConfigError(f"{name} = {list(values)} must have values, each once")
-    wrong = [x for x in (*d_heads, *learning_rates, seeds, jobs) if not 0 < x < math.inf]
-    if wrong:
-        raise ConfigError(f"d_heads, learning_rates, seeds and jobs must be positive: {wrong[0]}")
-    runs = [
-        Run(arm=arm, d_head=d, learning_rate=rate, seed=seed)
-        for arm in arms
-        for d in d_heads
-        for rate in learning_rates
-        for seed in range(seeds)
-    ]
+    grid = _Grid(tuple(arms), tuple(d_heads), tuple(learning_rates), seeds)
+    grid.check(jobs)
     corpus = corpus or recipe.text.load()
     corpus.check_long_enough(recipe.config(d_vocab=1).n_ctx)
     d_vocab = len(corpus.tokenizer())
-    configs = {(r.arm, r.d_head): build_arm(recipe, r, d_vocab).config for r in runs}
+    configs = {(r.arm, r.d_head): build_arm(recipe, r, d_vocab).config for r in grid.runs()}
     folder = Path(folder)
     _claim(folder, recipe, corpus)
     with _no_later_than_ctrl_c(folder):
-        _do(runs, recipe, corpus, folder, jobs, device, progress)
-    found = [json.loads(_file(folder, run).read_text(encoding="utf-8")) for run in runs]
-    shape = (len(arms), len(d_heads), len(learning_rates), seeds)
-
-    def gathered(name: str) -> np.ndarray:
-        values = np.array([one[name] for one in found], dtype=np.float32)
-        return values.reshape(*shape, *values.shape[1:])
-
+        _do(grid.runs(), recipe, corpus, folder, jobs, device, progress)
+    found = [json.loads(_file(folder, run).read_text(encoding="utf-8")) for run in grid.runs()]
     stds = np.array([[predicted_std(configs[a, d], a) for d in d_heads] for a in arms])
     n_ctx = recipe.config(d_vocab=1).n_ctx
     result = ScalingSweep(
-        arms=tuple(arms), d_heads=np.array(d_heads), learning_rates=np.array(learning_rates),
-        seeds=np.arange(seeds), steps=np.array(found[0]["steps"]),
-        predicted_std=stds,
+        arms=grid.arms, d_heads=np.array(d_heads), learning_rates=np.array(learning_rates),
+        seeds=np.arange(seeds), steps=np.array(found[0]["steps"]), predicted_std=stds,
         predicted_entropy=np.vectorize(lambda s: predicted_entropy(s, n_ctx)[0])(stds),
-        **{name: gathered(name) for name in ("loss", "entropy", "std", "gradient")},
+        **{name: grid.gathered(found, name) for name in ("loss", "entropy", "std", "gradient")},
         recipe=recipe.to_toml(), text=corpus.name,
         provenance=Provenance(
             model=files.sha256(recipe.to_toml().encode()), tokens=corpus.sha256, dtype="float32",
@@ -241,14 +107,48 @@ def scaling_sweep(
     return result
 
 
+@dataclass(frozen=True)
+class _Grid:
+    """The cells of a sweep."""
+
+    arms: tuple[str, ...]
+    d_heads: tuple[int, ...]
+    learning_rates: tuple[float, ...]
+    seeds: int
+
+    def check(self, jobs: int) -> None:
+        """Raises ConfigError unless there is something of everything, each once."""
+        for name in ("arms", "d_heads", "learning_rates"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ConfigError(f"{name} = {list(values)} must have values, each once")
+        numbers = (*self.d_heads, *self.learning_rates, self.seeds, jobs)
+        wrong = [x for x in numbers if not 0 < x < math.inf]
+        if wrong:
+            raise ConfigError(
+                f"d_heads, learning_rates, seeds and jobs must be positive: {wrong[0]}"
+            )
+
+    def runs(self) -> list[Run]:
+        """Returns the runs, in the order of the result's axes."""
+        cells = itertools.product(self.arms, self.d_heads, self.learning_rates, range(self.seeds))
+        return [Run(arm=a, d_head=d, learning_rate=rate, seed=s) for a, d, rate, s in cells]
+
+    def gathered(self, found: list[dict[str, Any]], name: str) -> np.ndarray:
+        """Returns one measure of all runs, along the result's axes."""
+        values = np.array([one[name] for one in found], dtype=np.float32)
+        shape = (len(self.arms), len(self.d_heads), len(self.learning_rates), self.seeds)
+        return values.reshape(*shape, *values.shape[1:])
+
+
 def _claim(folder: Path, recipe: Recipe, corpus: AnyText) -> None:
     """Makes sure that runs in the folder are of this recipe and text."""
     identity = recipe.to_toml() + f"\n# text: {corpus.name}, sha256 {corpus.sha256}\n"
     path = folder / "recipe.toml"
     if path.is_file() and path.read_text(encoding="utf-8", errors="replace") != identity:
-        raise OutputError(f"{folder} holds runs of another recipe or text; choose another --out")
+        raise OutputError(f"{folder} holds runs of another recipe or text; choose another folder")
     if not path.is_file() and folder.is_dir() and any(folder.iterdir()):
-        raise OutputError(f"{folder} already holds something else; choose another --out")
+        raise OutputError(f"{folder} already holds something else; choose another folder")
     files.write_text(path, identity)
 
 

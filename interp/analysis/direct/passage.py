@@ -1,0 +1,43 @@
+"""What results about a passage have in common: characters beside ids, one row drawn over it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from interp.figures.marks import Lines, Series
+from interp.figures.palette import visible
+
+
+def with_characters(
+    columns: dict[str, Any], characters: Sequence[str] | None
+) -> dict[str, np.ndarray]:
+    """Returns columns of token ids, each followed by `…_char`, the characters made visible.
+
+    Empty where an id is −1; no such columns where there are no characters.
+    """
+    if characters is None:
+        return columns
+    shown = np.array([*map(visible, characters), ""], dtype=object)  # −1 is the last
+    out: dict[str, np.ndarray] = {}
+    for name, ids in columns.items():
+        out |= {name: ids, f"{name}_char": shown[ids]}
+    return out
+
+
+def over_the_passage(
+    name: str, values: np.ndarray, characters: Sequence[str], label: str, x_label: str
+) -> Lines:
+    """Returns one row over the passage, with a character at each position."""
+    at = np.arange(len(values), dtype=np.float64)
+    return Lines(
+        x=at,
+        series=(Series(name=name, values=values, marker="o"),),
+        x_label=x_label,
+        y_label=label,
+        ticks=tuple(zip(at.tolist(), characters, strict=True)),
+        zero=True,
+        title=name,
+    )
