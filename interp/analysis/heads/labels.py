@@ -73,7 +73,6 @@ class Row:
     caused: Caused
 
 
-@torch.no_grad()
 def label_heads(
     model: HookedGPT,
     scores: HeadScores,
