@@ -26,10 +26,9 @@ SEED = 0
 
 # %% The statistic: each component's mean contribution, with an interval over passages.
 def mean_contributions(parts: interp.LogitAttribution) -> pd.DataFrame:
-    values = parts.values[:, :, :-1]  # after the last character of a passage none is known
-    by_passage = values.mean(axis=2)  # [component, passage]
+    by_passage = parts.values.mean(axis=2)  # [component, passage]
     mean, low, high = interp.mean_interval(by_passage, seed=SEED)
-    largest = values.argmax(axis=0).ravel()
+    largest = parts.values.argmax(axis=0).ravel()
     times = np.bincount(largest, minlength=len(parts.components))
     return pd.DataFrame(
         {
@@ -66,12 +65,11 @@ def draw(table: pd.DataFrame, name: str) -> interp.Shown:
 
 # %% The answer.
 def answer(table: pd.DataFrame, parts: interp.LogitAttribution) -> str:
-    total = parts.total[:, :-1]
     first = table.nlargest(1, "mean").iloc[0]
     return (
         f"The largest mean contribution is {first['component']}'s: {first['mean']:.2f} "
-        f"[{first['low']:.2f}, {first['high']:.2f}] of {total.mean():.2f} logits; it is the "
-        f"largest at {first['share_of_positions_largest']:.0%} of {total.size:,} positions. "
+        f"[{first['low']:.2f}, {first['high']:.2f}] of {parts.total.mean():.2f} logits; it is the "
+        f"largest at {first['share_of_positions_largest']:.0%} of {parts.total.size:,} positions. "
         f"The rows miss the model's own logits by at most {parts.completeness_error.max():.1e}."
     )
 
@@ -87,9 +85,11 @@ def main() -> None:
     model = interp.HookedGPT.from_pretrained(args.model)
     tokens = interp.held_out(args.model, args.passages, seed=SEED)
     _, cache = model.run_with_cache(tokens)
-    blocks = interp.logit_attribution(model, cache, by="block")
+    following = tokens[:, 1:]  # after the last character of a passage none is known
+    blocks = interp.logit_attribution(model, cache, by="block", targets=following)
+    heads = interp.logit_attribution(model, cache, by="head", targets=following)
     sections = []
-    for parts in (blocks, interp.logit_attribution(model, cache, by="head")):
+    for parts in (blocks, heads):
         table, name = mean_contributions(parts), f"mean-contributions-by-{parts.by}"
         sections.append(
             interp.StudySection(

@@ -17,7 +17,6 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -70,60 +69,17 @@ def gradients() -> pd.DataFrame:
     return table.rename(columns={"of": "gradient to"})
 
 
-# %% Untrained models: the spread that scores really start with.
-INITS: dict[Literal["linear", "ours"], str] = {
-    "linear": "nn.Linear's initial weights (the lesson's)",
-    "ours": "normal, std 0.02 (GPT-2's, ours)",
-}
-
-
-def untrained(corpus: interp.Corpus, n_ctx: int = 64, sequences: int = 16) -> pd.DataFrame:
+# %% Untrained models: the spread that scores really start with, by nn.Linear's weights and ours.
+def untrained(
+    corpus: interp.Corpus, n_ctx: int = 64, sequences: int = 16
+) -> list[interp.InitialAttention]:
     ids = corpus.tokenizer().encode(corpus.validation[: n_ctx * sequences])
     tokens = torch.tensor(ids).view(sequences, n_ctx)
     d_vocab = len(corpus.tokenizer())
-    return pd.concat(
-        [interp.initial_attention(tokens, d_vocab, init=init).to_frame() for init in INITS],
-        ignore_index=True,
-    )
-
-
-def draw_untrained(table: pd.DataFrame) -> interp.Shown:
-    n = table["n"].iloc[0]
-    return interp.Shown(
-        name="untrained",
-        caption="Entropy of untrained attention by head width. Dashed: theory; bars: 95 % "
-        f"intervals over n = {n} models, seeds 0 to {n - 1}.",
-        mark=interp.Panels(
-            marks=tuple(
-                draw_init(table[table["init"] == init], title) for init, title in INITS.items()
-            ),
-            columns=2,
-            share=True,
-        ),
-    )
-
-
-def draw_init(table: pd.DataFrame, title: str) -> interp.Lines:
-    looks = {"unscaled": ("q·k", "vermilion", "s"), "sqrt": ("q·k / √d_k", "blue", "o"),
-             "inverse": ("q·k / d_k", "green", "^")}  # fmt: skip
-    series = []
-    for arm, (name, colour, marker) in looks.items():
-        rows = {column: values.to_numpy() for column, values in table[table["arm"] == arm].items()}
-        series += [
-            interp.Series(name="", values=rows["predicted_entropy"], colour=colour, dashed=True),
-            interp.Series(name=name, values=rows["entropy"], low=rows["low"], high=rows["high"],
-                          colour=colour, marker=marker, line=False),
-        ]  # fmt: skip
-    return interp.Lines(
-        title=title,
-        x=rows["d_head"],
-        series=tuple(series),
-        x_label="d_head",
-        y_label="entropy / ln(visible keys)",
-        x_scale="log2",
-        y_low=0.0,
-        y_high=1.03,
-    )
+    return [
+        interp.initial_attention(tokens, d_vocab, init="linear"),
+        interp.initial_attention(tokens, d_vocab, init="ours"),
+    ]
 
 
 # %% A trained model, rescaled: the multiplier √d_head takes its own scaling away.
@@ -146,14 +102,16 @@ class Rescaled:
 
 
 # %% The verdict: each clause from a number of the tables.
-def verdict(back: pd.DataFrame, start: pd.DataFrame, arms: pd.DataFrame, post: pd.DataFrame) -> str:
+def verdict(
+    back: pd.DataFrame, lesson: interp.InitialAttention, arms: pd.DataFrame, post: pd.DataFrame
+) -> str:
     """One paragraph; every number in it stands in a table of the page."""
-    return " ".join([saturation(start), vanishing(back), *of_training(arms), calibration(post)])
+    return " ".join([saturation(lesson), vanishing(back), *of_training(arms), calibration(post)])
 
 
-def saturation(start: pd.DataFrame) -> str:
-    lesson = start[start["init"] == "linear"].set_index(["arm", "d_head"])["entropy"]
-    scaled, unscaled = lesson["sqrt"], lesson["unscaled"]
+def saturation(lesson: interp.InitialAttention) -> str:
+    entropy = lesson.to_frame().pivot_table(index="d_head", columns="arm", values="entropy")
+    scaled, unscaled = entropy["sqrt"], entropy["unscaled"]
     return (
         "Saturation is real, but it is a matter of the scores' std, not of d_k alone: with the "
         f"lesson's own initial weights scaled attention starts all but uniform (entropy "
@@ -220,7 +178,7 @@ def _undone(arm: str, row: pd.Series, sqrt: pd.Series, d: int) -> str:
 
 # %% The page.
 def simulated(
-    ideal: pd.DataFrame, start: pd.DataFrame, back: pd.DataFrame, text: str
+    ideal: pd.DataFrame, initial: list[interp.InitialAttention], back: pd.DataFrame, text: str
 ) -> Sequence[interp.StudySection]:
     return (
         interp.StudySection(
@@ -230,13 +188,12 @@ def simulated(
                   "real dot products share their query (4,000 rows)."],
             tables={"theory": ideal},
         ),
-        interp.StudySection(
+        interp.StudySection.of(
+            *initial,
             heading="Untrained models: theory against measurement",
-            text=["The theory's std follows from the initial weights alone. One head, 64 positions "
-                  f"of {text}, n = {start['n'].iloc[0]} untrained models per point. Repeated "
-                  "characters make real scores spread a little less."],
-            figures=[draw_untrained(start)],
-            tables={"untrained": start},
+            text=["The theory's std follows from the initial weights alone: nn.Linear's (the "
+                  "lesson's) and normal ones of std 0.02 (GPT-2's, ours). One head, 64 positions "
+                  f"of {text}. Repeated characters make real scores spread a little less."],
         ),
         interp.StudySection(
             heading="What comes back through the softmax",
@@ -304,8 +261,8 @@ def main() -> None:
     corpus = interp.load_corpus(path=args.text) if args.text else recipe.text.load()
     assert isinstance(corpus, interp.Corpus), "the untrained models read characters"
 
-    ideal, back, start = theory(), gradients(), untrained(corpus)
-    print(ideal.round(4).to_string(index=False), start.round(3).to_string(index=False), sep="\n")
+    ideal, back, initial = theory(), gradients(), untrained(corpus)
+    print(ideal.round(4).to_string(index=False), *initial, sep="\n")
     sweep = interp.scaling_sweep(
         recipe, args.out / "sweep", corpus=corpus, seeds=args.seeds, jobs=args.jobs,
         d_heads=[int(d) for d in args.d_heads.split(",")],
@@ -315,13 +272,13 @@ def main() -> None:
     arms = sweep.by_arm()
     rescaled = Rescaled.of(model, tokens)
 
-    found = verdict(back, start, arms, rescaled.table)
+    found = verdict(back, initial[0], arms, rescaled.table)
     page = interp.write_study(
         args.out,
         "Does dividing by √d_k do what the textbooks say?",
         found,
         [
-            *simulated(ideal, start, back, corpus.name),
+            *simulated(ideal, initial, back, corpus.name),
             *trained(sweep, arms, rescaled, args.model.name),
         ],
     )

@@ -58,22 +58,38 @@ from .analysis.direct.results import (
 from .analysis.direct.single_head import (
     single_head_attribution as single_head_attribution,
 )
-from .analysis.heads.card_results import HeadCard as HeadCard
-from .analysis.heads.cards import head_card as head_card
+from .analysis.heads.card_results import (
+    HeadCard as HeadCard,
+)
+from .analysis.heads.cards import (
+    head_card as head_card,
+)
 from .analysis.heads.change_points import (
     ChangePoint as ChangePoint,
     change_point as change_point,
 )
-from .analysis.heads.formation import formation as formation
-from .analysis.heads.formation_results import Formation as Formation
-from .analysis.heads.label_results import HeadLabels as HeadLabels
-from .analysis.heads.labels import label_heads as label_heads
+from .analysis.heads.formation import (
+    formation as formation,
+)
+from .analysis.heads.formation_results import (
+    Formation as Formation,
+)
+from .analysis.heads.label_results import (
+    HeadLabels as HeadLabels,
+)
+from .analysis.heads.labels import (
+    label_heads as label_heads,
+)
 from .analysis.heads.patterns import (
     AttentionPatterns as AttentionPatterns,
     attention_patterns as attention_patterns,
 )
-from .analysis.heads.score_results import HeadScores as HeadScores
-from .analysis.heads.scores import head_scores as head_scores
+from .analysis.heads.score_results import (
+    HeadScores as HeadScores,
+)
+from .analysis.heads.scores import (
+    head_scores as head_scores,
+)
 from .analysis.scaling.initial import (
     InitialAttention as InitialAttention,
     initial_attention as initial_attention,
@@ -82,9 +98,15 @@ from .analysis.scaling.rescaled import (
     attention_scaling as attention_scaling,
     scale_identity as scale_identity,
 )
-from .analysis.scaling.results import AttentionScaling as AttentionScaling
-from .analysis.scaling.sweep import scaling_sweep as scaling_sweep
-from .analysis.scaling.sweep_result import ScalingSweep as ScalingSweep
+from .analysis.scaling.results import (
+    AttentionScaling as AttentionScaling,
+)
+from .analysis.scaling.sweep import (
+    scaling_sweep as scaling_sweep,
+)
+from .analysis.scaling.sweep_result import (
+    ScalingSweep as ScalingSweep,
+)
 from .analysis.scaling.theory import (
     GradientStatistics as GradientStatistics,
     SoftmaxStatistics as SoftmaxStatistics,
@@ -174,10 +196,18 @@ from .lesson.reference import (
     from_reference as from_reference,
     to_reference as to_reference,
 )
-from .pages.comparison import compare as compare
-from .pages.page import write_report as write_report
-from .pages.plan import report as report
-from .pages.reading import read_report as read_report
+from .pages.comparison import (
+    compare as compare,
+)
+from .pages.page import (
+    write_report as write_report,
+)
+from .pages.plan import (
+    report as report,
+)
+from .pages.reading import (
+    read_report as read_report,
+)
 from .pages.study import (
     StudySection as StudySection,
     write_study as write_study,
@@ -185,8 +215,14 @@ from .pages.study import (
 from .results.intervals import (
     mean_interval as mean_interval,
 )
-from .results.provenance import Provenance as Provenance
-from .results.result import Finding as Finding, Result as Result, Shown as Shown
+from .results.provenance import (
+    Provenance as Provenance,
+)
+from .results.result import (
+    Finding as Finding,
+    Result as Result,
+    Shown as Shown,
+)
 from .store import (
     CacheStore as CacheStore,
     write_cache as write_cache,
@@ -195,7 +231,9 @@ from .stream.interventions import (
     Intervention as Intervention,
     intervene as intervene,
 )
-from .stream.references import ReferenceSet as ReferenceSet
+from .stream.references import (
+    ReferenceSet as ReferenceSet,
+)
 from .training.held_out import (
     corpus_of as corpus_of,
     held_out as held_out,

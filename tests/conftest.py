@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Self
 
+import pytest
 import torch
 from beartype import BeartypeConf, FrozenDict, beartype
 from jaxtyping import install_import_hook
@@ -22,6 +23,7 @@ checked = [
 ]  # fmt: skip
 if os.environ.get("TYPE_CHECKS") == "all":  # and what runs thousands of times a test
     checked = ["interp"]
+pytest.register_assert_rewrite("helpers")
 install_import_hook(checked, f"{__name__}.type_checked")
 
 from interp import CharTokenizer, GPTConfig, HookedGPT  # noqa: E402  # after the import hook

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import numpy as np
 import pytest
 import torch
-from conftest import TOLERANCE, VARIANTS, random_model, random_tokens, variant_id
+from conftest import TOLERANCE, VARIANTS, VOCABULARY, random_model, random_tokens, variant_id
 from hypothesis import given, settings, strategies as st
 
 from interp import (
@@ -52,6 +53,11 @@ def scalar_of(logits, metric, targets, foil):
             return at_target - logits[..., foil]
         case "probability":
             return at_target - (logits.softmax(-1) * logits).sum(-1)
+
+
+def next_or_likeliest(tokens, logits):
+    """The targets by default: what follows, and at the end what the model finds likeliest."""
+    return torch.cat((tokens[:, 1:], logits[:, -1:].argmax(-1)), dim=1)
 
 
 def with_tensor(cache, name, value):
@@ -130,17 +136,18 @@ def test_heads_sum_to_their_block(variant):
 def test_rows_are_the_frozen_layernorm_formula():
     model = random_model(torch.float64, n_layers=1)
     tokens = random_tokens(model)
-    _logits, cache = model.run_with_cache(tokens)
+    logits, cache = model.run_with_cache(tokens)
     parts = logit_attribution(model, cache, "head", metric="raw")
+    targets = next_or_likeliest(tokens, logits)
     x = cache["resid_post", 0]
     s = (x.var(-1, unbiased=False) + model.config.ln_eps).sqrt()[..., None]
     result = torch.einsum("bphd,hdm->bphm", cache["z", 0], model.W_O[0])
     b_O = model.blocks[0].attn.b_O.expand_as(x)
     for name, part in {"embed": cache["embed"], "L0.H2": result[:, :, 2], "L0.b_O": b_O}.items():
         read = model.ln_final.w * (part - part.mean(-1, keepdim=True)) / s @ model.W_U
-        expected = read[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0].detach()
+        expected = read.gather(-1, targets[..., None])[..., 0].detach()
         np.testing.assert_allclose(parts.row(name), expected, rtol=0, atol=1e-12)
-    b_U = model.b_U[tokens[:, 1:]].detach()
+    b_U = model.b_U[targets].detach()
     np.testing.assert_allclose(parts.row("b_U"), b_U, rtol=0, atol=1e-13)
 
 
@@ -149,9 +156,9 @@ def test_probability_centred_total_is_log_p_plus_entropy():
     tokens = random_tokens(model)
     logits, cache = model.run_with_cache(tokens)
     parts = logit_attribution(model, cache, metric="probability")
-    log_p = logits[:, :-1].log_softmax(-1).detach()
+    log_p = logits.log_softmax(-1).detach()
     entropy = -(log_p.exp() * log_p).sum(-1)
-    expected = log_p.gather(-1, tokens[:, 1:, None])[..., 0] + entropy
+    expected = log_p.gather(-1, next_or_likeliest(tokens, logits)[..., None])[..., 0] + entropy
     np.testing.assert_allclose(parts.total, expected, rtol=0, atol=1e-12)
     np.testing.assert_allclose(parts.values.sum(0), expected, rtol=0, atol=1e-12)
 
@@ -270,7 +277,7 @@ def test_tokens_edited_after_the_run_do_not_move_the_targets(model):
         parts = logit_attribution(model, cache)
     except CacheError:
         return
-    np.testing.assert_array_equal(parts.targets, original[:, 1:])
+    np.testing.assert_array_equal(parts.targets[:, :-1], original[:, 1:])
 
 
 def test_cache_of_another_model_is_refused(model, cache):
@@ -305,7 +312,8 @@ def test_run_with_an_edited_contribution_is_attributed(model):
     with model.hooks([("blocks.1.hook_attn_out", lambda x, hook: torch.zeros_like(x))]):
         logits, cache = model.run_with_cache(tokens)
     parts = logit_attribution(model, cache, metric="raw")
-    expected = logits[:, :-1].gather(-1, tokens[:, 1:, None])[..., 0].detach()
+    targets = next_or_likeliest(tokens, logits)
+    expected = logits.gather(-1, targets[..., None])[..., 0].detach()
     np.testing.assert_allclose(parts.total, expected, rtol=0, atol=1e-6)
 
 
@@ -340,8 +348,9 @@ def test_cache_of_some_sequences_keeps_their_tokens(model):
     tokens = random_tokens(model, batch=3)
     _, cache = model.run_with_cache(tokens)
     parts = logit_attribution(model, cache.apply_slice_to_batch_dim((1, 3)))
-    np.testing.assert_array_equal(parts.targets, tokens[1:, 1:])
-    np.testing.assert_array_equal(parts.values, logit_attribution(model, cache).values[:, 1:])
+    np.testing.assert_array_equal(parts.targets[:, :-1], tokens[1:, 1:])
+    whole = logit_attribution(model, cache)
+    np.testing.assert_allclose(parts.values, whole.values[:, 1:], rtol=0, atol=1e-6)
 
 
 def test_patterns_of_some_sequences_keep_their_tokens(model):
@@ -388,7 +397,7 @@ def test_foil_can_be_a_character_an_id_or_tokens(model, cache):
         logit_attribution(model, cache, metric="foil", foils=foil) for foil in ("c", 2, tokens)
     )
     np.testing.assert_array_equal(one.values, two.values)
-    np.testing.assert_array_equal(one.values, three.values)
+    np.testing.assert_allclose(one.values[..., :8], three.values, rtol=0, atol=1e-6)
     assert (one.foils == 2).all()
 
 
@@ -433,12 +442,15 @@ def test_components_are_named_in_the_order_of_the_model(model, cache):
 def test_frame_has_one_row_a_contribution(model, cache):
     parts = logit_attribution(model, cache)
     frame = parts.to_frame()
-    assert list(frame.columns) == ["batch", "pos", "target", "component", "contribution"]
-    assert len(frame) == parts.values.size == 12 * 2 * 8
+    assert list(frame.columns) == [
+        "batch", "pos", "target", "target_char", "component", "contribution",
+    ]  # fmt: skip
+    assert len(frame) == parts.values.size == 12 * 2 * 9
     row = frame[(frame.batch == 1) & (frame.pos == 3) & (frame.component == "L1.mlp")]
     assert row.contribution.item() == parts.row("L1.mlp")[1, 3]
     assert row.target.item() == parts.targets[1, 3]
-    sums = frame.groupby(["batch", "pos"]).contribution.sum().to_numpy().reshape(2, 8)
+    assert row.target_char.item() == VOCABULARY[parts.targets[1, 3]]
+    sums = frame.groupby(["batch", "pos"]).contribution.sum().to_numpy().reshape(2, 9)
     np.testing.assert_allclose(sums, parts.total, atol=1e-4)
 
 
@@ -468,9 +480,147 @@ def test_attribution_edits_nothing(model):
     assert list(cache.cache_dict) == list(before)
 
 
-def test_one_token_has_nothing_to_explain_unless_told():
-    model = random_model()
-    _, cache = model.run_with_cache("a")
-    with pytest.raises(TokenError, match="no next token"):
-        logit_attribution(model, cache)
-    assert logit_attribution(model, cache, targets=torch.tensor([[3]])).values.shape[1:] == (1, 1)
+def test_after_the_last_token_the_models_own_choice_is_explained(model):
+    for prompt in ("a", "abcab"):
+        logits, cache = model.run_with_cache(prompt)
+        parts = logit_attribution(model, cache)
+        assert parts.values.shape[1:] == (1, len(prompt))
+        assert parts.targets[0, -1] == logits[0, -1].argmax()
+        np.testing.assert_array_equal(parts.targets[0, :-1], model.to_tokens(prompt)[0, 1:])
+        np.testing.assert_array_equal(parts.target_is_next, [[True] * (len(prompt) - 1) + [False]])
+    given = logit_attribution(model, cache, targets="d")
+    np.testing.assert_array_equal(given.target_is_next, [[False, False, False, False, False]])
+    np.testing.assert_array_equal(given.targets, 3)
+
+
+def test_targets_and_foils_are_read_alike_in_every_form(model):
+    _, cache = model.run_with_cache(["abc", "bca"])
+    ids = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    characters = [["b", "c", "d"], ["e", "f", "g"]]
+    forms = (
+        ["bcd", "efg"], characters, np.array(characters), [["b", 2, "d"], "efg"],
+        ids, ids.int(), ids.numpy(), ids.tolist(),
+    )  # fmt: skip
+    for form in forms:
+        given = logit_attribution(model, cache, targets=form, metric="foil", foils="a")
+        np.testing.assert_array_equal(given.targets, ids)
+        given = logit_attribution(model, cache, targets=0, metric="foil", foils=form)
+        np.testing.assert_array_equal(given.foils, ids)
+        np.testing.assert_array_equal(given.targets, 0)
+    _, one = model.run_with_cache("abc")
+    for row in ("bcd", ["b", "c", "d"], [1, 2, 3], np.array([1, 2, 3]), torch.tensor([1, 2, 3])):
+        np.testing.assert_array_equal(
+            logit_attribution(model, one, targets=row).targets, [[1, 2, 3]]
+        )
+    for scalar in ("b", 1, np.int64(1), torch.tensor(1)):
+        np.testing.assert_array_equal(logit_attribution(model, one, targets=scalar).targets, 1)
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        (
+            ["abc"],
+            "targets have shape (1, 3); expected one character or id for all, or [2, up to 3]",
+        ),
+        (["abcd", "abcd"], "targets have shape (2, 4)"),
+        (["ab", "abc"], "targets = ['ab', 'abc'] are no token ids"),
+        (["abz", "abc"], "'z'"),
+        ("", "targets have shape (0,)"),
+        ([[1, 2], [3, 7]], "targets run from 1 to 7, outside the vocabulary 0 … 6"),
+    ],
+)
+def test_targets_that_cannot_be_are_told_in_one_line(model, targets, said):
+    _, cache = model.run_with_cache(["abc", "bca"])
+    with pytest.raises(TokenError, match=re.escape(said)) as caught:
+        logit_attribution(model, cache, targets=targets)
+    assert "\n" not in str(caught.value)
+
+
+def test_scalar_is_still_taken_and_deprecated(model, cache):
+    with pytest.warns(DeprecationWarning, match="logit_attribution: scalar is called metric now"):
+        old = logit_attribution(model, cache, scalar="raw")
+    np.testing.assert_array_equal(old.values, logit_attribution(model, cache, metric="raw").values)
+    with pytest.raises(TypeError, match="got metric and also scalar"):
+        logit_attribution(model, cache, metric="raw", scalar="raw")
+
+
+# ---- what it shows -------------------------------------------------------------------------------
+
+
+def test_the_map_is_of_every_component_and_position(model, cache):
+    parts = logit_attribution(model, cache, "head")
+    shown, bars = parts.figures()
+    mark = shown.mark
+    np.testing.assert_array_equal(mark.values, parts.values[:, 0])
+    assert mark.rows == parts.components
+    assert mark.columns == tuple(VOCABULARY[t] for t in parts.targets[0])
+    assert mark.columns_are == "positions"
+    assert mark.high == -mark.low == np.abs(mark.values).max()
+    assert shown.on_page
+    assert not bars.on_page
+    pos = int(parts.total[0, :-1].argmax())
+    np.testing.assert_array_equal(bars.mark.values, parts.values[:, 0, pos])
+    assert f"position {pos}," in bars.caption
+    assert bars.mark.title.endswith(f"they sum to {parts.total[0, pos]:+.2f}")
+
+
+def test_by_source_the_map_is_summed_over_heads_and_empty_where_masked(model, cache):
+    parts = logit_attribution(model, cache, "source")
+    mark = parts.figures()[0].mark
+    assert mark.rows == tuple(VOCABULARY[t] for t in parts.tokens[0])
+    for key in range(9):
+        total = sum(parts.row(f"L{i}.H{h}.S{key}")[0] for i in range(2) for h in range(4))
+        assert np.isnan(mark.values[key, :key]).all()
+        np.testing.assert_allclose(mark.values[key, key:], total[key:], rtol=0, atol=1e-6)
+
+
+def test_many_components_are_drawn_as_the_largest_and_the_sum_of_the_others(model, cache):
+    parts = logit_attribution(model, cache, "neuron")
+    mark = parts.figures()[0].mark
+    assert len(mark.rows) == 40
+    assert mark.rows[-1] == f"{len(parts.components) - 39:,} others"
+    np.testing.assert_allclose(mark.values.sum(0), parts.values[:, 0].sum(0), atol=1e-4)
+    sizes = np.abs(parts.values[:, 0]).mean(1)
+    assert set(mark.rows[:-1]) == {parts.components[i] for i in np.argsort(-sizes)[:39]}
+
+
+def test_one_row_can_be_drawn_over_the_passage(model, cache):
+    parts = logit_attribution(model, cache, "head")
+    mark = parts.picture("L1.H2").mark
+    np.testing.assert_array_equal(mark.series[0].values, parts.row("L1.H2")[0])
+    assert [text for _, text in mark.ticks] == [VOCABULARY[t] for t in parts.targets[0]]
+    assert parts.picture().name == "contributions-by-head"
+    with pytest.raises(ConfigError, match=r"has no figure 'L1\.H9'"):
+        parts.picture("L1.H9")
+
+
+def test_summary_has_the_rows_of_the_last_position_and_their_sum(model, cache):
+    parts = logit_attribution(model, cache)
+    first, *rows, last = parts.summary().splitlines()
+    assert first.startswith("9 positions; the last: after ")
+    assert "not in the passage (logit − mean logit (logits))" in first
+    assert {name: float(value) for name, value in map(str.split, rows)} == {
+        name: pytest.approx(value, abs=1e-4)
+        for name, value in zip(parts.components, parts.values[:, 0, -1], strict=True)
+    }
+    assert float(last.split()[1]) == pytest.approx(parts.total[0, -1], abs=1e-4)
+    many = logit_attribution(model, cache, "neuron").summary().splitlines()
+    assert len(many) == 1 + 20 + 1 + 1
+    total = sum(float(line.split("others")[-1].split()[-1]) for line in many[1:-1])
+    assert total == pytest.approx(float(many[-1].split()[1]), abs=5e-3)
+
+
+def test_check_says_how_far_the_rows_missed(model, cache):
+    parts = logit_attribution(model, cache)
+    ((name, outcome),) = parts.checks()
+    assert name == "largest miss of the model's logits, by block"
+    assert outcome.startswith(f"{parts.completeness_error.max():.1e} logits")
+    assert outcome.endswith("9 positions × 12 components")
+
+
+def test_the_table_is_computed_once_and_handed_out_as_a_copy(model, cache):
+    parts = logit_attribution(model, cache)
+    table = parts.to_frame()
+    table["contribution"] = 0.0
+    assert (parts.to_frame()["contribution"] != 0).any()

@@ -26,6 +26,16 @@ def test_a_saved_model_comes_back_the_same(tmp_path, variant, dtype):
     assert model_hash(loaded) == model_hash(model)
 
 
+def test_a_loaded_model_knows_its_folder(tmp_path, monkeypatch):
+    random_model().save_pretrained(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    loaded = HookedGPT.from_pretrained("model")
+    assert loaded.folder == (tmp_path / "model").resolve()
+    assert loaded.name == "model"
+    assert random_model().folder is None
+    assert HookedGPT.folder is None
+
+
 def test_a_model_without_a_tokenizer_comes_back_without_one(tmp_path):
     random_model().save_pretrained(tmp_path)
     HookedGPT(random_model().config).save_pretrained(tmp_path)

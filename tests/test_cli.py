@@ -123,7 +123,8 @@ def test_attribute_prints_rows_that_sum_and_a_table(trained: Shell) -> None:
     *rows, total = lines
     assert sum(float(row[1]) for row in rows) == pytest.approx(float(total[1]), abs=2e-3)
     frame = pd.read_csv("parts.csv")
-    assert list(frame) == ["batch", "pos", "target", "component", "contribution"]
+    assert list(frame) == ["batch", "pos", "target", "target_char", "component",
+                           "contribution"]  # fmt: skip
     assert set(frame["component"]) >= {"embed", "L0.H1", "L1.b_O", "L1.mlp", "ln_bias", "b_U"}
 
 
@@ -232,7 +233,7 @@ def test_bad_prompt(trained: Shell, command: str) -> None:
 def test_bad_choices(trained: Shell) -> None:
     attribute = ("attribute", "models/tiny", "--prompt", "ROMEO")
     assert "'blok' is not one of" in trained.fails(*attribute, "--by", "blok")
-    assert "--metric = 'log' is not one of" in trained.fails(*attribute, "--metric", "log")
+    assert "'--metric': 'log' is not one of" in trained.fails(*attribute, "--metric", "log")
     assert "expected one character" in trained.fails(*attribute, "--target", "RO")
     assert "foils together with" in trained.fails(*attribute, "--foil", "a")
     assert "not one of" in trained.fails("cache", "models/tiny", "--names", "everything")

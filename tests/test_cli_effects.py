@@ -53,6 +53,10 @@ def sequences(n: int = N) -> list[str]:
     return [text()[i * N_CTX : (i + 1) * N_CTX] for i in range(n)]
 
 
+def model_m() -> interp.HookedGPT:
+    return interp.HookedGPT.from_pretrained("m")
+
+
 def assert_same(given: interp.Result, expected: interp.Result) -> None:
     assert type(given) is type(expected)
     assert given.provenance == expected.provenance
@@ -71,7 +75,7 @@ def both(shell: Shell, *args: object) -> tuple[interp.Result, pd.DataFrame]:
 
 
 def assert_table(given: pd.DataFrame, expected: pd.DataFrame) -> None:
-    expected = expected.convert_dtypes()
+    expected = expected.replace("", pd.NA).convert_dtypes()  # a table has empty cells for both
     pd.testing.assert_frame_equal(given.convert_dtypes(), expected, check_dtype=False, rtol=1e-6)
 
 
@@ -87,7 +91,7 @@ def test_printed_rows_add_up_to_the_printed_sum(shell: Shell, by: str) -> None:
     total = float(out.splitlines()[-1].split()[1])
     assert sum(rows.values()) == pytest.approx(total, abs=1e-3)
 
-    model = interp.HookedGPT.from_pretrained("m")
+    model = model_m()
     parts = interp.logit_attribution(model, model.run_with_cache("abcdefgabcd")[1], by=by)  # type: ignore[arg-type]
     assert total == pytest.approx(parts.total[0, -1], abs=1e-4)
     others = [name for name in rows if name.endswith(" others")]
@@ -107,7 +111,7 @@ def test_printed_rows_add_up_to_the_printed_sum(shell: Shell, by: str) -> None:
 def test_attribute_json_and_table_are_the_librarys(shell: Shell) -> None:
     result, table = both(shell, "attribute", "m", "--prompt", "abcdefg", "--by", "source",
                          "--metric", "foil", "--foil", "b")  # fmt: skip
-    model = interp.HookedGPT.from_pretrained("m")
+    model = model_m()
     _, cache = model.run_with_cache("abcdefg")
     expected = interp.logit_attribution(model, cache, "source", metric="foil", foils="b")
     assert_same(result, expected)
@@ -150,7 +154,7 @@ def test_effects_json_and_table_are_the_librarys(
     shell: Shell, options: tuple[str, ...], keywords: dict[str, Any]
 ) -> None:
     result, table = both(shell, *EFFECTS, *options)
-    expected = interp.component_effects(interp.HookedGPT.from_pretrained("m"), sequences(), **keywords)
+    expected = interp.component_effects(model_m(), sequences(), **keywords)
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
 
@@ -160,7 +164,7 @@ def test_effects_prints_every_part_with_its_numbers(shell: Shell, metric: str) -
     status, out, err = shell(*EFFECTS, "--metric", metric, "--ablate", "zero")
     assert (status, err) == (0, "")  # no progress where nobody watches
     expected = interp.component_effects(
-        interp.HookedGPT.from_pretrained("m"), sequences(), ablate="zero", metric=metric
+        model_m(), sequences(), ablate="zero", metric=metric
     ).to_frame()
     head, _, *rows = out.split("agreement")[0].splitlines()
     assert f"effect on {metric} " in head
@@ -219,7 +223,7 @@ def test_effects_refuses(shell: Shell, options: tuple[str, ...], said: str) -> N
 def test_patch_json_and_table_are_the_librarys(shell: Shell, site: Any, direction: Any) -> None:
     result, table = both(shell, *PATCH, *ASKED, "--site", site, "--direction", direction)
     expected = interp.activation_patching(
-        interp.HookedGPT.from_pretrained("m"), CLEAN, CORRUPTED, site, direction=direction, target="c", foil="e"
+        model_m(), CLEAN, CORRUPTED, site, direction=direction, target="c", foil="e"
     )
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
@@ -229,14 +233,14 @@ def test_patch_json_and_table_are_the_librarys(shell: Shell, site: Any, directio
 def test_patch_into_a_reader_is_the_librarys(shell: Shell, into: str) -> None:
     result, table = both(shell, *PATCH, *ASKED, "--into", into)
     expected = interp.path_patching(
-        interp.HookedGPT.from_pretrained("m"), CLEAN, CORRUPTED, into, target="c", foil="e"
+        model_m(), CLEAN, CORRUPTED, into, target="c", foil="e"
     )
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
 
 
 def test_patch_asks_by_default_for_what_is_likeliest_after_each_prompt(shell: Shell) -> None:
-    model = interp.HookedGPT.from_pretrained("m")
+    model = model_m()
     ids = torch.tensor([[i, j, k] for i in range(7) for j in range(7) for k in range(7)])
     likeliest = model(ids)[:, -1].argmax(-1)
     other = int((likeliest != likeliest[0]).nonzero()[0])
@@ -253,7 +257,7 @@ def test_patch_prints_the_largest_shares_and_counts_the_others(shell: Shell) -> 
     status, out, err = shell(*PATCH, *ASKED, "--site", "mlp_out", "--direction", "noise")
     assert (status, err) == (0, "")
     result = interp.activation_patching(
-        interp.HookedGPT.from_pretrained("m"), CLEAN, CORRUPTED, "mlp_out", direction="noise", target="c", foil="e"
+        model_m(), CLEAN, CORRUPTED, "mlp_out", direction="noise", target="c", foil="e"
     )
     assert f"clean {result.clean[0]:+.3f}, corrupted {result.corrupted[0]:+.3f}" in out
     assert "logit of c − e after position 7" in out
@@ -284,7 +288,7 @@ def test_patch_prints_the_largest_shares_and_counts_the_others(shell: Shell) -> 
         (("--clean", "abcdefg§"), "'§' at 7"),
         (("--corrupted", ""), "at least one token"),
         (("--clean", "a" * 17, "--corrupted", "b" * 17), "n_ctx = 16"),
-        (("--target", "cc"), "expected one character"),
+        (("--target", "cc"), "one character"),
         (("--foil", "§"), "'§' at 0"),
         (("--foil", "c"), "the same character"),
     ],
@@ -306,7 +310,7 @@ def test_check_of_a_sound_model_passes(shell: Shell) -> None:
     assert len(out.splitlines()) == 13
     assert all(line.startswith("passed ") for line in out.splitlines())
     result, table = both(shell, "check", "m", "--text", "play.txt", "--sequences", 3, "--seed", 2)
-    expected = interp.check_model(interp.HookedGPT.from_pretrained("m"), sequences(3), seed=2)
+    expected = interp.check_model(model_m(), sequences(3), seed=2)
     assert_same(result, expected)
     assert list(table["outcome"]) == list(expected.outcomes)
     np.testing.assert_allclose(table["error"], expected.errors)
@@ -364,7 +368,7 @@ def test_check_refuses(shell: Shell, args: tuple[str, ...], said: str) -> None:
 
 
 def test_unknown_choices(shell: Shell) -> None:
-    """In a process of its own: the type checks of the tests would get in first."""
+    """In a process of its own, where no type checks of the tests could get in first."""
     wrong = [
         (*EFFECTS, "--ablate", "median"),
         (*EFFECTS, "--by", "neuron"),
@@ -385,7 +389,7 @@ def test_unknown_choices(shell: Shell) -> None:
     )
     assert done.stdout == "2\n" * len(wrong)
     for line, args in zip(done.stderr.splitlines(), wrong, strict=True):
-        assert f"error: {str(args[-2])[2:]} = {args[-1]!r} is not one of " in line
+        assert f"error: Invalid value for {args[-2]!r}: {args[-1]!r} is not one of '" in line
     assert snapshot(shell.folder) == before
 
 
@@ -439,7 +443,7 @@ def test_scaling_json_and_table_are_the_librarys(shell: Shell) -> None:
     args = ("scaling", "m", "--text", "play.txt", "--sequences", N, "--multipliers", "0,1,2.5")
     result, table = both(shell, *args, "--each", "--seed", 4)
     expected = interp.attention_scaling(
-        interp.HookedGPT.from_pretrained("m"), sequences(), (0.0, 1.0, 2.5), each=True, seed=4
+        model_m(), sequences(), (0.0, 1.0, 2.5), each=True, seed=4
     )
     assert_same(result, expected)
     assert_table(table, expected.to_frame())
@@ -450,7 +454,7 @@ def test_scaling_prints_a_line_a_multiplier(shell: Shell) -> None:
     status, out, err = shell(*args)
     assert (status, err) == (0, "")
     assert "n = 6 sequences" in out
-    loss = interp.attention_scaling(interp.HookedGPT.from_pretrained("m"), sequences(), (0.0, 1.0)).loss
+    loss = interp.attention_scaling(model_m(), sequences(), (0.0, 1.0)).loss
     found = re.findall(r"× (\S+) +loss (\S+) .* entropy (\S+)", out)
     assert [float(c) for c, _, _ in found] == [0, 1]
     assert float(found[0][2]) == pytest.approx(1)

@@ -530,6 +530,77 @@ def test_agreement_where_nothing_has_an_effect():
     )
 
 
+# ---- what it shows -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shown(model):
+    return component_effects(model, random_tokens(model, 8), ablate="zero", metric="log_prob")
+
+
+def test_dots_are_the_means_and_their_intervals_in_the_table(shown):
+    first, second = shown.figures()
+    table = shown.to_frame()
+    assert first.mark.names == shown.components
+    for one, name in zip(first.mark.series, ("direct", "total"), strict=True):
+        assert one.name == name
+        np.testing.assert_array_equal(one.values, table[name])
+        np.testing.assert_array_equal(one.low, table[f"{name}_low"])
+        np.testing.assert_array_equal(one.high, table[f"{name}_high"])
+    assert first.mark.label == "effect on log_prob (nats)"
+    assert "n = 8 sequences" in first.caption
+    assert second.name == f"{first.name}-by-layer"
+    agreement = shown.agreement().set_index("layer")
+    for layer, panel in enumerate(second.mark.marks):
+        some = table[table.layer == layer]
+        assert panel.names == tuple(some.component)
+        np.testing.assert_array_equal(panel.x, some.direct)
+        np.testing.assert_array_equal(panel.y_high, some.total_high)
+        assert [panel.names[i] for i in panel.ringed] == list(some.component[some.signs_disagree])
+        assert f"rank correlation {agreement.loc[str(layer), 'spearman']:.2f}" in panel.title
+
+
+def test_effects_of_very_different_sizes_have_a_symmetric_logarithmic_axis(shown):
+    sizes = np.full_like(shown.total, 0.01)
+    sizes[0] = 40.0
+    mark = dataclasses.replace(shown, direct=sizes, total=sizes).figures()[0].mark
+    assert (mark.scale, mark.linear_within) == ("symlog", 0.01)
+
+
+def test_without_blocks_there_is_no_figure_by_layer():
+    model = random_model(torch.float64, n_layers=0)
+    found = component_effects(model, random_tokens(model, 3), ablate="zero")
+    assert len(found.figures()) == 1
+
+
+def test_summary_has_a_line_for_each_part_and_layer(shown):
+    parts, agreement = shown.summary().split("agreement of direct and total")
+    head, _, *rows = parts.splitlines()
+    assert head.startswith(
+        "effect on log_prob of replacing each part (zero; reference: none); n = 8"
+    )
+    assert [row.split()[0] for row in rows] == list(shown.components)
+    totals = [float(row.split("[")[1].split("]")[1].split()[0]) for row in rows]
+    np.testing.assert_allclose(totals, shown.total.mean(1), atol=1e-4)
+    assert len(agreement.splitlines()) == 1 + 2 + 1
+    one = dataclasses.replace(shown, **{name: getattr(shown, name)[:, :1] for name in
+                                        ("direct", "direct_renormalised", "total")})  # fmt: skip
+    assert "[unknown]" in one.summary()
+    assert "nan" not in one.finding().text
+
+
+def test_finding_is_the_part_that_costs_most(shown):
+    finding = shown.finding()
+    table = shown.to_frame().set_index("component").drop(index=["embed", "pos_embed"])
+    most = table.total.abs().idxmax()
+    assert f"removing {most} costs most: {table.total[most]:.2f} nats [" in finding.text
+    assert finding.select == (f"head={most}" if ".H" in most else "")
+    hidden = ((shown.to_frame().total > 2 * shown.to_frame().direct.clip(lower=0))
+              & (shown.to_frame().total_low > 0)).sum()  # fmt: skip
+    assert f"{hidden} of {len(shown.components)} parts matter more" in finding.text
+    assert finding.rank == 1
+
+
 @pytest.mark.parametrize("batch", [3, 18])
 def test_result_round_trips_through_a_file(model, tmp_path, batch):
     tokens = random_tokens(model, batch)

@@ -107,3 +107,22 @@ def test_a_hook_sees_the_whole_sequence_at_every_step():
         hooked = generate(model, "abc", 16, seed=1)
     assert lengths == [*range(3, 17), 16, 16]
     assert torch.equal(hooked, generate(model, "abc", 16, seed=1))
+
+
+def test_the_method_is_the_function_under_either_librarys_names():
+    model = random_model(torch.float64)
+    expected = generate(model, "ab", 9, top_k=3, temperature=2.0, seed=1)
+    assert torch.equal(model.generate("ab", 9, top_k=3, temperature=2.0, seed=1), expected)
+    assert torch.equal(
+        model.generate(input="ab", max_new_tokens=9, top_k=3, temperature=2.0, seed=1), expected
+    )
+    likely = generate(model, "ab", 9, temperature=0)
+    assert torch.equal(model.generate("ab", max_new_tokens=9, do_sample=False), likely)
+    assert not torch.equal(expected, likely)
+    assert torch.equal(model.generate("ab", max_new_tokens=0), model.to_tokens("ab"))
+
+
+@pytest.mark.parametrize("options", [{}, {"n_tokens": 3, "max_new_tokens": 3}])
+def test_the_number_of_tokens_is_given_once(options):
+    with pytest.raises(ConfigError, match="give one"):
+        random_model().generate("ab", **options)

@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 from interp import (
     CacheError,
     ConfigError,
+    HookedGPT,
     HookError,
     Intervention,
     ReferenceSet,
@@ -15,6 +16,7 @@ from interp import (
     intervene,
 )
 from interp.stream.components import component, components
+from interp.training.held_out import held_out
 
 LABELS = [
     "embed", "pos_embed", "L0.attn", "L0.H1", "L1.H3", "L0.b_O", "L0.mlp", "L0.N17", "L1.N3",
@@ -574,6 +576,33 @@ def test_what_takes_the_place_must_be_given(model):
             intervene(model, f"{kind} L0.H1 into L1.H2.k"),
         ):
             pass
+
+
+def test_the_models_own_held_out_text_stands_in_where_no_reference_is_given(tmp_path, tokens):
+    text = "abcdefg" * 200 + "gfedcba" * 50
+    (tmp_path / "text.txt").write_text(text)
+    model = random_model()
+    model.save_pretrained(tmp_path)
+    (tmp_path / "recipe.toml").write_text(RECIPE.format(path=tmp_path / "text.txt"))
+    found = HookedGPT.from_pretrained(tmp_path)
+    with intervene(found, "mean L0.H1"):
+        given = found(tokens)
+    with intervene(found, "mean L0.H1", reference=held_out(found)):
+        assert_close(given, found(tokens))
+    with intervene(found, "zero L0.H1"):  # needs none
+        assert not torch.equal(given, found(tokens))
+
+
+RECIPE = """
+[text]
+path = "{path}"
+
+[model]
+n_layers = 2
+n_heads = 4
+d_model = 32
+n_ctx = 16
+"""
 
 
 @pytest.mark.parametrize("empty", ["", [], torch.zeros(0, 4, dtype=torch.long)])

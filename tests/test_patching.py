@@ -23,7 +23,11 @@ from interp import (
 )
 from interp.gpt.layers import PastKeys
 
-SITES = ["resid_pre", "resid_mid", "attn_out", "mlp_out", "head"]
+BY_HEAD = ["head", "q", "k", "v", "z", "pattern"]
+SITES = ["resid_pre", "resid_mid", "attn_out", "mlp_out", *BY_HEAD, "head_position"]
+HOOKS = {"head": "attn.hook_z", "head_position": "attn.hook_z"} | {
+    name: f"attn.hook_{name}" for name in ("q", "k", "v", "z", "pattern")
+}
 DIRECTIONS = ["denoise", "noise"]
 INTO = ["L1.H2.q", "L1.H0.k", "L1.H3.v", "L1.q", "L1.v", "L0.mlp", "L1.mlp", "logits"]
 unchecked = inspect.unwrap(activation_patching)
@@ -33,7 +37,14 @@ THEIRS = {
     "attn_out": patching.get_act_patch_attn_out,
     "mlp_out": patching.get_act_patch_mlp_out,
     "head": patching.get_act_patch_attn_head_out_all_pos,
+    "q": patching.get_act_patch_attn_head_q_all_pos,
+    "k": patching.get_act_patch_attn_head_k_all_pos,
+    "v": patching.get_act_patch_attn_head_v_all_pos,
+    "z": patching.get_act_patch_attn_head_out_all_pos,
+    "pattern": patching.get_act_patch_attn_head_pattern_all_pos,
 }
+# Random weights tell prompts apart by chance only: some patches move more than the prompts differ.
+pytestmark = pytest.mark.filterwarnings("ignore:clean and corrupted differ by")
 
 
 def close(given, expected, atol=1e-10):
@@ -64,10 +75,18 @@ def one_at_a_time(model, run, other, site, position=-1):
     n_pos = run.shape[1]
     values = []
     for layer in range(model.config.n_layers):
-        name = f"blocks.{layer}.attn.hook_z" if site == "head" else f"blocks.{layer}.hook_{site}"
-        places = model.config.n_heads if site == "head" else position % n_pos + 1
-        for place in range(places):
-            at = (slice(None), slice(None), place) if site == "head" else (slice(None), place)
+        name = f"blocks.{layer}.{HOOKS.get(site, f'hook_{site}')}"
+        every = slice(None)
+        positions, heads = range(position % n_pos + 1), range(model.config.n_heads)
+        if site == "head_position":
+            places = [(every, pos, head) for head in heads for pos in positions]
+        elif site == "pattern":
+            places = [(every, head) for head in heads]
+        elif site in BY_HEAD:
+            places = [(every, every, head) for head in heads]
+        else:
+            places = [(every, pos) for pos in positions]
+        for at in places:
 
             def patch(x, hook, at=at, theirs=cache[name]):
                 x[at] = theirs[at]
@@ -117,7 +136,7 @@ def in_float64():
 
 
 @pytest.mark.usefixtures("in_float64")
-@pytest.mark.parametrize("site", SITES)
+@pytest.mark.parametrize("site", THEIRS)
 def test_transformer_lens_patches_the_same(site):
     model = small().requires_grad_(requires_grad=False)
     clean, corrupted = pair(model)
@@ -429,7 +448,7 @@ def test_prompts_and_targets_that_cannot_be_are_refused(clean, corrupted, option
 
 @pytest.mark.parametrize(
     "options",
-    [{"site": "z"}, {"metric": "logprob"}, {"metric": "raw", "foil": 1}],
+    [{"site": "o"}, {"metric": "logprob"}, {"metric": "raw", "foil": 1}],
 )
 def test_unknown_choices_are_refused(options):
     with pytest.raises(ConfigError):
@@ -461,6 +480,88 @@ def test_dropout_is_refused():
     again = small().train()
     again.load_state_dict(model.state_dict())
     close(activation_patching(again, "abc", "abd", target=0, metric="centered").values, values)
+
+
+# ---- a difference too small to be shared out -----------------------------------------------------
+
+
+@pytest.mark.filterwarnings("error")
+def test_prompts_that_hardly_differ_are_warned_of_with_both_numbers():
+    model = small()
+
+    def asked(difference):
+        """The clean and the corrupted prompt differ by `difference`, each patch moves it by 1."""
+
+        def metric(logits, targets):
+            patched = logits.ndim == 4  # with an axis of patches
+            is_clean = torch.allclose(logits, clean) if not patched else False
+            value = 1.0 if patched else difference if is_clean else 0.0
+            return torch.full_like(logits[..., 0], value)
+
+        clean = model(model.to_tokens("abcd"))[:, -1:].detach()
+        return activation_patching(model, "abcd", "abce", metric=metric, target=0)
+
+    for difference in (0.0, 0.01, -0.2):
+        said = (
+            rf"differ by {abs(difference):.3g} only \(metric\), while a patch moves it by up to 1:"
+        )
+        with pytest.warns(UserWarning, match=said) as caught:
+            asked(difference)
+        assert len(caught) == 1
+    assert asked(0.5).shares.max() == pytest.approx(2)
+
+
+# ---- what it shows -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_the_map_has_each_share_at_its_layer_and_place(site):
+    given = activation_patching(small(), "abcdef", "abcgef", site, target="a", foil="b")
+    (shown,) = given.figures()
+    mark = shown.mark
+    at = {
+        (mark.rows[i], mark.columns[j]): mark.values[i, j] for i, j in np.ndindex(mark.values.shape)
+    }
+    both = ["a\na", "b\nb", "c\nc", "d\ng", "e\ne", "f\nf"]
+    for i, share in enumerate(given.shares):
+        layer, place = f"L{given.layers[i]}", int(given.places[i])
+        if site in BY_HEAD:
+            key = (layer, f"H{place}")
+        else:
+            key = (given.labels[i].split(" ")[0] if site == "head_position" else layer, both[place])
+        assert at[key] == share
+    assert np.isfinite(mark.values).sum() == len(given.shares)
+    if site not in BY_HEAD:
+        assert mark.columns == tuple(both)
+        assert mark.strong_columns == (3,)
+    else:
+        assert mark.numbers[0][0] == f"{given.shares[0]:.2f}"
+    assert mark.high == -mark.low == max(1, np.abs(given.shares).max())
+    assert mark.title == "denoise: a over b after position 5"
+    assert shown.name == given.name == f"patching-{given.what}-denoise".replace(" ", "-")
+
+
+def test_paths_are_bars_and_the_summary_has_the_largest_first():
+    given = path_patching(small(), "abcd", "abce", "logits", target="a", foil="b")
+    mark = given.picture().mark
+    assert mark.names == given.labels
+    np.testing.assert_array_equal(mark.values, given.shares)
+    first, second, *rows = given.summary().splitlines()
+    assert "paths into logits, denoise; logit of a − b after position 3: clean" in first
+    assert "share" in second
+    shares = [float(row.split()[1]) for row in rows]
+    assert [abs(s) for s in shares] == sorted((abs(s) for s in shares), reverse=True)
+    assert len(rows) == len(given.labels)
+
+
+def test_targets_may_be_given_for_each_sequence_in_any_form():
+    model = small()
+    clean, corrupted = pair(model)
+    forms = ("be", ["b", "e"], [1, 4], np.array([1, 4]), torch.tensor([1, 4]))
+    found = [activation_patching(model, clean, corrupted, "head", target=form, foil="a").values
+             for form in forms]  # fmt: skip
+    for values in found[1:]:
+        np.testing.assert_array_equal(values, found[0])
 
 
 # ---- the result ----------------------------------------------------------------------------------

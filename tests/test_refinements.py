@@ -113,7 +113,8 @@ def test_rows_sum_to_the_scalar(variant, dtype):
     tokens = random_tokens(model)
     logits, cache = model.run_with_cache(tokens)
     for metric in METRICS:
-        expected = defined(metric, logits, logits, tokens[:, 1:])
+        targets = torch.cat((tokens[:, 1:], logits[:, -1:].argmax(-1)), dim=1)
+        expected = defined(metric, logits, logits, targets)
         for by in REFINEMENTS:
             parts = logit_attribution(model, cache, by, metric=metric, **foils_of(metric))
             tolerance = TOLERANCE[dtype] * (1 + np.abs(parts.values).sum(0))
@@ -176,8 +177,8 @@ def test_labels_are_in_the_order_of_the_model():
     model = random_model(n_layers=1, n_heads=2, d_mlp=3)
     _, cache = model.run_with_cache(random_tokens(model, pos=3))
     assert logit_attribution(model, cache, "source").components == (
-        "embed", "pos_embed", "L0.H0.S0", "L0.H0.S1", "L0.H1.S0", "L0.H1.S1", "L0.b_O",
-        "L0.mlp", "L0.b_out", "ln_bias", "b_U",
+        "embed", "pos_embed", "L0.H0.S0", "L0.H0.S1", "L0.H0.S2", "L0.H1.S0", "L0.H1.S1",
+        "L0.H1.S2", "L0.b_O", "L0.mlp", "L0.b_out", "ln_bias", "b_U",
     )  # fmt: skip
     assert logit_attribution(model, cache, "neuron").components == (
         "embed", "pos_embed", "L0.attn", "L0.b_O", "L0.N0", "L0.N1", "L0.N2", "L0.b_out",
@@ -260,9 +261,10 @@ def test_probability_rows_sum_to_log_p_plus_entropy(variant, by):
     model = random_model(torch.float64, **variant)
     tokens = random_tokens(model)
     logits, cache = model.run_with_cache(tokens)
-    log_p = logits[:, :-1].log_softmax(-1).detach()
+    log_p = logits.log_softmax(-1).detach()
     entropy = -(log_p.exp() * log_p).sum(-1)
-    expected = log_p.gather(-1, tokens[:, 1:, None])[..., 0] + entropy
+    targets = torch.cat((tokens[:, 1:], log_p[:, -1:].argmax(-1)), dim=1)
+    expected = log_p.gather(-1, targets[..., None])[..., 0] + entropy
     parts = logit_attribution(model, cache, by, metric="probability")
     np.testing.assert_allclose(parts.values.sum(0), expected, rtol=0, atol=1e-12)
 
@@ -311,7 +313,7 @@ with torch.no_grad():
     _, cache = model.run_with_cache(tokens)
 before = int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
 parts = logit_attribution(model, cache, "neuron")
-assert parts.values.shape == (2 + 6 * (1 + 1 + 1536 + 1) + 2, 8, 255)
+assert parts.values.shape == (2 + 6 * (1 + 1 + 1536 + 1) + 2, 8, 256)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
 """
 

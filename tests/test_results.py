@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import random_model, random_tokens
+from helpers import assert_same
 
 from interp import (
     AttentionPatterns,
@@ -56,17 +57,6 @@ def results_of(batch: int = 2, pos: int = 9, dtype: torch.dtype = torch.float32)
 @pytest.fixture(scope="module")
 def small() -> Any:
     return results_of()
-
-
-def assert_same(a: Any, b: Any) -> None:
-    assert type(a) is type(b)
-    for field in dataclasses.fields(a):
-        one, two = getattr(a, field.name), getattr(b, field.name)
-        if isinstance(one, np.ndarray):
-            assert (one.dtype, one.shape) == (two.dtype, two.shape), field.name
-            np.testing.assert_array_equal(one, two)
-        else:
-            assert one == two, field.name
 
 
 @pytest.mark.parametrize("kind", KINDS)

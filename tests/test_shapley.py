@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import VARIANTS, name_of, random_model, random_tokens, variant_id
+from conftest import VARIANTS, VOCABULARY, name_of, random_model, random_tokens, variant_id
 from torch import einsum
 
 from interp import (
@@ -488,11 +488,37 @@ def test_goes_to_disk_and_to_a_table(tmp_path):
     assert again.components == given.components
     assert again.provenance == given.provenance
     frame = given.to_frame()
-    assert list(frame.columns) == ["component", "batch", "pos", "target", "value", "standard_error"]
+    assert list(frame.columns) == [
+        "component", "batch", "pos", "target", "target_char", "value", "standard_error",
+    ]  # fmt: skip
     assert len(frame) == given.values.size
     row = frame[(frame.component == "L0.mlp") & (frame.batch == 1) & (frame.pos == 2)]
     assert row.value.item() == given.values[3, 1, 2]
     assert row.target.item() == given.targets[1, 2]
+    assert row.target_char.item() == VOCABULARY[given.targets[1, 2]]
+
+
+def test_bars_are_the_means_over_positions_and_a_component_is_drawn_over_the_passage():
+    model = small()
+    given = run(model, random_tokens(model), permutations=3)
+    (shown,) = given.figures()
+    assert shown.mark.names == given.components
+    np.testing.assert_allclose(shown.mark.values, given.values.mean((1, 2)))
+    assert "3 random orders, each also backwards" in shown.caption
+    mark = given.picture("L0.mlp").mark
+    np.testing.assert_array_equal(mark.series[0].values, given.values[3, 0])
+    assert [text for _, text in mark.ticks] == [VOCABULARY[t] for t in given.targets[0]]
+    first, *rows, last = given.summary().splitlines()
+    assert [row.split()[0] for row in rows] == list(given.components)
+    assert float(last.split()[1]) == pytest.approx(given.values.mean((1, 2)).sum(), abs=1e-4)
+    assert first.startswith("Shapley values of log_prob (nats), means over 12 positions")
+
+
+def test_a_rerun_with_random_dropout_is_refused():
+    model = small(dropout=0.5).train()
+    _, cache = model.eval().run_with_cache(random_tokens(model))
+    with pytest.raises(ConfigError, match="training mode"):
+        shapley_values(model.train(), cache, rerun=True)
 
 
 @pytest.mark.parametrize("rerun", [False, True])

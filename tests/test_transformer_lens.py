@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from conftest import VARIANTS, assert_close, random_model, random_tokens, variant_id
-from transformer_lens import patching
+from transformer_lens import TransformerBridge, TransformerBridgeConfig, patching
 from transformer_lens.head_detector import detect_head
 from transformer_lens.model_protocol import TransformerLensModelWithWeights
+from transformer_lens.tools.analysis.attribution_patching import cache_activation_and_gradient
+from transformer_lens.utilities import lm_cross_entropy_loss
+
+from interp import CacheError, ConfigError, HookedGPT, HookError
+from interp.gpt.aliases import hook_aliases
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
 each_preset = pytest.mark.parametrize("preset", ["all", "contributions"])
@@ -197,3 +202,232 @@ def test_the_logit_lens_reads_the_stream_at_each_layer():
     assert_close(rows[-1], logits[:, -1])
     stream = model.ln_final.read(cache["resid_pre", 1][:, -1])
     assert_close(rows[1], stream @ model.W_U + model.b_U)
+
+
+# ---- names that people type ----------------------------------------------------------------------
+
+
+def bridge_of(model: HookedGPT) -> TransformerBridge:
+    """TransformerLens's own model with this one's weights, which know nothing of our code."""
+    cfg = model.config
+    bridge = TransformerBridge.boot_native(
+        TransformerBridgeConfig(
+            d_model=cfg.d_model, d_head=cfg.d_head, n_layers=cfg.n_layers, n_ctx=cfg.n_ctx,
+            n_heads=cfg.n_heads, d_vocab=cfg.d_vocab, d_mlp=cfg.d_mlp, act_fn="relu",
+            normalization_type="LN",
+        )
+    )  # fmt: skip
+    weights = {
+        "tok_embed.weight": model.W_E,
+        "pos.weight": model.W_pos,
+        "ln_out.weight": model.ln_final.w,
+        "ln_out.bias": model.ln_final.b,
+        "head.weight": model.W_U.T,
+    }
+    for layer, block in enumerate(model.blocks):
+        at, attn = f"layers.{layer}", block.attn
+        for norm in ("ln1", "ln2"):
+            weights[f"{at}.{norm}.weight"] = getattr(block, norm).w
+            weights[f"{at}.{norm}.bias"] = getattr(block, norm).b
+        for x in "QKV":
+            weight, bias = getattr(attn, f"W_{x}"), getattr(attn, f"b_{x}")
+            weights[f"{at}.attn.{x.lower()}.weight"] = weight.permute(0, 2, 1).flatten(0, 1)
+            weights[f"{at}.attn.{x.lower()}.bias"] = bias.flatten()
+        weights[f"{at}.attn.o.weight"] = attn.W_O.flatten(0, 1).T
+        weights[f"{at}.attn.o.bias"] = attn.b_O
+        weights[f"{at}.mlp.fc_in.weight"] = block.mlp.W_in.T
+        weights[f"{at}.mlp.fc_in.bias"] = block.mlp.b_in
+        weights[f"{at}.mlp.fc_out.weight"] = block.mlp.W_out.T
+        weights[f"{at}.mlp.fc_out.bias"] = block.mlp.b_out
+    parameters = {
+        name.replace("._original_component", ""): p for name, p in bridge.named_parameters()
+    }
+    assert parameters.keys() == weights.keys()
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(weights[name])
+    return bridge.eval()
+
+
+def twins() -> tuple[HookedGPT, TransformerBridge]:
+    model = random_model(qkv_bias=True, unembed_bias=False)
+    return model.requires_grad_(requires_grad=False), bridge_of(model)
+
+
+def shared_aliases(model: HookedGPT) -> dict[str, str]:
+    """Those that this Bridge computes too: it has no copies of the stream for each head."""
+    aliases = hook_aliases(model.config)
+    return {alias: name for alias, name in aliases.items() if not alias.endswith("_input")}
+
+
+def test_the_bridge_with_our_weights_is_our_model():
+    model, bridge = twins()
+    tokens = random_tokens(model)
+    assert_close(model(tokens), bridge(tokens).detach())
+
+
+@torch.no_grad()
+def test_an_alias_is_the_activation_that_the_bridge_has_under_that_name():
+    model, bridge = twins()
+    tokens = random_tokens(model)
+    aliases = shared_aliases(model)
+    _, ours = model.run_with_cache(tokens, names_filter=list(aliases))
+    _, theirs = bridge.run_with_cache(tokens)
+    for alias, name in aliases.items():
+        assert alias not in model.hook_dict
+        assert alias in ours
+        assert torch.equal(ours[alias], ours[name])
+        assert_close(ours[alias], theirs[alias], alias)
+    assert set(model.aliases) <= set(bridge.hook_dict)
+
+
+@torch.no_grad()
+def test_an_edit_by_an_alias_does_what_it_does_to_the_bridge():
+    model, bridge = twins()
+    tokens = random_tokens(model)
+    clean = model(tokens)
+
+    def edit(x, hook):
+        return x + 0.3 * torch.rand(x.shape, generator=torch.Generator().manual_seed(0))
+
+    for alias in shared_aliases(model):
+        ours = model.run_with_hooks(tokens, fwd_hooks=[(alias, edit)])
+        theirs = bridge.run_with_hooks(tokens, fwd_hooks=[(alias, edit)])
+        assert (ours - clean).abs().max() > 1e-3, alias
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0, msg=alias)
+
+
+@each_variant
+def test_aliases_are_of_hook_points_that_the_model_has(variant):
+    model = random_model(**variant)
+    assert set(model.aliases.values()) <= set(model.hook_dict)
+    assert not set(model.aliases) & set(model.hook_dict)
+    name = "blocks.0.mlp.hook_out"
+    assert (name in model.aliases) == (not model.config.attn_only)
+    assert random_model(n_layers=0).aliases.keys() == {
+        "embed.hook_out", "pos_embed.hook_out", "unembed.hook_out", "hook_unembed",
+    }  # fmt: skip
+
+
+def test_a_filter_function_is_shown_aliases_only_where_it_selects_no_name():
+    model = random_model()
+    wanted = "blocks.1.hook_out"  # as the Jacobian lens asks
+    assert model.resolve_names(lambda name: name == wanted) == ["blocks.1.hook_resid_post"]
+    in_attention = model.resolve_names(lambda name: name.startswith("blocks.0.attn."))
+    assert all(name.startswith("blocks.0.attn.") for name in in_attention)
+    _, cache = model.run_with_cache("abc", names_filter=lambda name: name == wanted)
+    assert list(cache.keys()) == ["blocks.1.hook_resid_post"]
+    assert cache[wanted].shape == (1, 3, 32)
+
+
+def test_a_misspelt_alias_is_refused_with_the_nearest():
+    model = random_model()
+    with pytest.raises(HookError, match=r"did you mean .*blocks\.0\.mlp\.hook_out"):
+        model.run_with_hooks("abc", fwd_hooks=[("blocks.0.mlp.hook_outt", lambda x, hook: None)])
+    _, cache = model.run_with_cache("abc")
+    assert "blocks.7.hook_out" not in cache
+    with pytest.raises(CacheError):
+        cache["blocks.7.hook_out"]
+    with pytest.raises(HookError):
+        model.run_with_cache("abc", names_filter="ln1.hook_out")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("component", ["q", "k", "v"])
+def test_direct_path_patching_changes_what_one_head_reads(component):
+    model = random_model(torch.float64, qkv_bias=True)
+    clean, corrupted = random_tokens(model, 2, 5, seed=1), random_tokens(model, 2, 5, seed=2)
+    caches = [model.run_with_cache(tokens)[1] for tokens in (clean, corrupted)]
+    patched = patching.get_act_patch_direct_path(
+        model, corrupted, *caches, metric, 0, 2, component=component, verbose=False
+    )
+    written = [cache["z", 0][:, :, 2] @ model.blocks[0].attn.W_O[2] for cache in caches]
+    stream = caches[1]["resid_pre", 1] + written[0] - written[1]
+    read = model.blocks[1].ln1.read(stream)
+    attn, letter = model.blocks[1].attn, component.upper()
+    for head in range(4):
+        new = read @ getattr(attn, f"W_{letter}")[head] + getattr(attn, f"b_{letter}")[head]
+
+        def put(x, hook, head=head, new=new):
+            x[:, :, head] = new
+
+        name = f"blocks.1.attn.hook_{component}"
+        expected = metric(model.run_with_hooks(corrupted, fwd_hooks=[(name, put)]))
+        assert patched[1, head].item() == pytest.approx(float(expected), abs=1e-6)
+        assert abs(float(expected - metric(model(corrupted)))) > 1e-4
+
+
+def test_activations_and_gradients_for_attribution_patching_are_the_caches():
+    model = random_model(torch.float64)
+    tokens = random_tokens(model)
+    found = cache_activation_and_gradient(model, tokens, lambda x: model.loss_fn(x, tokens))
+    _, cache = model.run_with_cache(tokens, return_type="loss", incl_bwd=True)
+    assert len(found.activations) == 1 + 2 * 2
+    for name, value in found.activations.items():
+        close(value, cache[name])
+        close(found.gradients[name], cache.cache_dict[f"{name}_grad"])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["W_E", "W_pos", "W_U", "W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K",
+                                  "b_V", "b_O", "W_in", "b_in", "W_out", "b_out"])  # fmt: skip
+def test_stacked_weights_are_the_bridges(name):
+    model, bridge = twins()
+    assert torch.equal(getattr(model, name), getattr(bridge, name))
+
+
+def test_what_a_model_lacks_is_zeros_of_the_shape_it_would_have():
+    model = random_model(d_mlp=0)
+    for name in ("b_Q", "b_K", "b_V"):
+        assert torch.equal(getattr(model, name), torch.zeros(2, 4, 8)), name
+    assert torch.equal(model.b_out, torch.zeros(2, 32))
+    assert [tuple(x.shape) for x in (model.W_in, model.b_in, model.W_out)] == [
+        (2, 32, 0), (2, 0), (2, 0, 32),
+    ]  # fmt: skip
+    assert random_model(n_layers=0).W_Q.shape == (0, 4, 32, 8)
+
+
+@torch.no_grad()
+def test_circuits_composition_and_labels_are_the_bridges():
+    model, bridge = twins()
+    assert model.all_head_labels == bridge.all_head_labels
+    for name in ("OV", "QK"):
+        ours, theirs = getattr(model, name), getattr(bridge, name)
+        assert ours.shape == theirs.shape == (2, 4, 32, 32)
+        assert_close(ours.AB, theirs.AB)
+    for mode in ("Q", "K", "V"):
+        ours, theirs = model.all_composition_scores(mode), bridge.all_composition_scores(mode)
+        assert ours.head_labels == theirs.head_labels
+        assert_close(ours.scores, theirs.scores)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("mode", ["Q", "K", "V"])
+def test_composition_is_the_norm_of_the_product_over_the_norms(mode):
+    model = random_model(torch.float64)
+    scores = model.all_composition_scores(mode).scores
+    ov = torch.einsum("lhie,lhej->lhij", model.W_V, model.W_O)
+    qk = torch.einsum("lhie,lhje->lhij", model.W_Q, model.W_K)
+    reads = {"Q": qk, "K": qk.mT, "V": ov}[mode]
+    for a in range(4):
+        for b in range(4):
+            sender, reader = ov[0, a], reads[1, b]
+            expected = (sender @ reader).norm() / sender.norm() / reader.norm()
+            close(scores[0, a, 1, b], expected)
+    assert scores[1].abs().max() == scores[0, :, 0].abs().max() == 0
+
+
+def test_an_unknown_mode_of_composition_is_refused():
+    with pytest.raises(ConfigError, match="'R'"):
+        random_model().all_composition_scores("R")
+    with pytest.raises(ConfigError, match="blocks"):
+        random_model(n_layers=0).all_composition_scores("V")
+
+
+@pytest.mark.parametrize("per_token", [True, False])
+def test_the_loss_function_is_transformerlenss(per_token):
+    model = random_model(torch.float64)
+    tokens = random_tokens(model)
+    logits = model(tokens)
+    given = model.loss_fn(logits, tokens, per_token=per_token)
+    assert_close(given, lm_cross_entropy_loss(logits, tokens, per_token=per_token))

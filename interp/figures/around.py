@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend import Legend
+from matplotlib.text import Text
 
 from interp.figures.heatmap import Room, add_colour_bar
 from interp.figures.marks import HeatMap, Mark, Panels
@@ -62,8 +63,11 @@ def _name_handles(legend: Legend, handles: Handles) -> None:
         text.set(text=short(name), **PLAIN)
 
 
-def label_panels(figure: Figure, mark: Panels, drawn: list[Drawn], n_columns: int) -> None:
-    """Titles; labels, legend and colour bar once where all panels have the same."""
+def label_panels(figure: Figure, mark: Panels, drawn: list[Drawn], n_columns: int) -> Text | None:
+    """Writes titles; labels, legend and colour bar once where all panels have the same.
+
+    Returns the common label at the bottom, if there is one.
+    """
     maps = [one.mark for one in drawn if isinstance(one.mark, HeatMap)]
     limits = {(m.low, m.high, m.palette, m.scale, m.label) for m in maps}
     one_bar = len(maps) == len(drawn) and len(limits) == 1
@@ -76,8 +80,8 @@ def label_panels(figure: Figure, mark: Panels, drawn: list[Drawn], n_columns: in
         add_colour_bar(drawn[0].image, maps[0], everywhere, whole)
     handles: Handles = {}
     for one in drawn:
-        handles = {**one.handles, **handles}
-    _common_labels(figure, [one.axes for one in drawn])
+        handles = handles | {name: handle for name, handle in one.handles.items()
+                             if name not in handles}  # fmt: skip
     title = wrapped(mark.title, TITLE, figure.get_figwidth() - 0.4)
     if one_legend and handles:
         columns = _legend_columns(handles, figure.get_figwidth() - 0.4)
@@ -90,15 +94,17 @@ def label_panels(figure: Figure, mark: Panels, drawn: list[Drawn], n_columns: in
             placed.get_title().set(fontsize=TITLE, **PLAIN)
     elif title:
         figure.suptitle(title, fontsize=TITLE, **PLAIN)
+    return _common_labels(figure, [one.axes for one in drawn])
 
 
-def _common_labels(figure: Figure, panels: Sequence[Axes]) -> None:
+def _common_labels(figure: Figure, panels: Sequence[Axes]) -> Text | None:
     """Writes a label that all panels share once, below or left of all."""
+    below = None
     across = {axes.get_xlabel() for axes in panels}
     along = {axes.get_ylabel() for axes in panels}
     if len(panels) > 1 and len(across) == 1 and (label := across.pop()):
         text = wrapped(label.replace("\n", " "), 8.5, figure.get_figwidth() - 0.4)
-        figure.supxlabel(text, fontsize=8.5, **PLAIN)
+        below = figure.supxlabel(text, fontsize=8.5, **PLAIN)
         for axes in panels:
             axes.set_xlabel("")
     if len(panels) > 1 and len(along) == 1 and (label := along.pop()):
@@ -106,6 +112,7 @@ def _common_labels(figure: Figure, panels: Sequence[Axes]) -> None:
         figure.supylabel(text, fontsize=8.5, **PLAIN)
         for axes in panels:
             axes.set_ylabel("")
+    return below
 
 
 def write_line(figure: Figure, line: str) -> float:

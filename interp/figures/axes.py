@@ -8,13 +8,14 @@ from typing import Literal
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from interp.figures.marks import Scale
 from interp.figures.style import PLAIN
 
 Letter = Literal["x", "y"]
-GAP = 3.0  # pixels of a screen between two numbers on an axis
+GAP = 2.5  # points between two numbers on an axis
 
 
 def set_scale(axes: Axes, letter: Letter, scale: Scale, linear_within: float = 0.0) -> None:
@@ -83,25 +84,29 @@ def thin(axes: Axes, letter: Letter) -> None:
     axis = _axis(axes, letter)
     side = 0 if letter == "x" else 1
     low, high = sorted(axis.get_view_interval())
-    labels = {
+    labels: dict[float, Text] = {
         float(tick.get_loc()): tick.label1
         for tick in axis.get_major_ticks()
-        if tick.label1.get_text() and tick.label1.get_visible() and low <= tick.get_loc() <= high
+        if tick.label1.get_text()
+        and tick.label1.get_visible()
+        and low <= float(tick.get_loc()) <= high
     }
     places = sorted(labels, key=lambda at: (at != 0, -abs(at)))
     if 0.0 not in labels:
         places = [*sorted(labels)[:1], *sorted(labels, reverse=True)]
     kept: list[tuple[float, float, float]] = []
+    pixels = axes.figure.dpi / 72
     for at in dict.fromkeys(places):
         middle = axes.transData.transform((at, at))[side]
         size = labels[at].get_window_extent().size[side]
         start, end = middle - size / 2, middle + size / 2
-        if all(end + GAP <= first or start >= last + GAP for _, first, last in kept):
-            kept.append((at, start, end))
+        gap = min(GAP * pixels, 0.3 * float(size))
+        if all(end + gap <= first or start >= last + gap for _, first, last in kept):
+            kept.append((at, float(start), float(end)))
     if len(kept) < len(labels):
         stay = sorted(at for at, _, _ in kept)
         texts = [(at, labels[at].get_text()) for at in stay]
-        set_ticks(axis, texts, labels[stay[0]].get_fontsize())
+        set_ticks(axis, texts, float(labels[stay[0]].get_fontsize()))
         axis.set_ticks(sorted(set(labels) - set(stay)), minor=True)
         axis.set_minor_formatter(NullFormatter())
 

@@ -22,6 +22,7 @@ from interp.figures.marks import Bars, Dots, HeatMap, Lines, Mark, Panels, Point
 from interp.figures.naming import name_largest, spread
 from interp.figures.plots import (
     NAMES,
+    are_characters,
     draw_bars,
     draw_dots,
     draw_lines,
@@ -66,11 +67,16 @@ def draw(mark: Mark, line: str = "") -> Figure:
         figure.set_label(drawable(line))
         panels = _panels(figure, len(marks), n_columns, share)
         drawn = [_draw(*each) for each in zip(panels, marks, rooms, strict=True)]
+        below = write_line(figure, line)
+        label = None
         if isinstance(mark, Panels):
-            label_panels(figure, mark, drawn, n_columns)
+            label = label_panels(figure, mark, drawn, n_columns)
         else:
             explain(drawn[0])
-        _lay_out(figure, drawn, write_line(figure, line))
+        _lay_out(figure, drawn)
+        if label is not None:  # the layout has put it at the very bottom, upon the line
+            x, y = label.get_position()
+            label.set_position((x, y + below))
         for one in drawn:  # axes that share their ticks share what is taken from them
             _settle(one, "xy" if not share else "x" * (one is drawn[-1]) + "y" * (one is drawn[0]))
     return figure
@@ -103,17 +109,13 @@ def _panels(figure: Figure, n: int, n_columns: int, share: bool) -> list[Axes]:
     return panels[:n]
 
 
-def _lay_out(figure: Figure, drawn: Sequence[Drawn], below: float) -> None:
-    """Lays out for good; `below`: which part of the height the line at the bottom takes."""
+def _lay_out(figure: Figure, drawn: Sequence[Drawn]) -> None:
+    """Lays out for good."""
     engine = figure.get_layout_engine()
     if engine is not None and any(_keeps_its_shape(one.mark) for one in drawn):
         engine.execute(figure)  # what stands about a square is laid out again about the smaller one
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    label = figure._supxlabel  # type: ignore[attr-defined]  # it has no public name
-    if label is not None:  # the layout puts it at the very bottom
-        x, y = label.get_position()
-        label.set_position((x, y + below))
 
 
 # ---- sizes, in inches ------------------------------------------------------------------------
@@ -135,6 +137,8 @@ def _room(mark: Mark, beside: int) -> Room:
             tags = [width_of(short(one.tag), NAMES) for one in mark.series]
             left = 0.55 + max(tags, default=0.0)
             width, height = {1: (4.6, 2.5), 2: (3.4, 2.1)}.get(beside, (2.0, 2.1))
+            if beside == 1 and are_characters(mark.ticks):
+                width = min(max(width, 0.1 * len(mark.ticks)), heatmap.WIDEST)
             return Room(width, height, left, 0.45)
     raise ConfigError(f"a {type(mark).__name__} cannot be drawn; use one of interp's marks")
 

@@ -14,13 +14,14 @@ from matplotlib.colors import FuncNorm, LogNorm, Normalize, PowerNorm, SymLogNor
 from matplotlib.image import AxesImage
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from interp.figures.axes import signed_root, signed_square
+from interp.figures.axes import Letter, signed_root, signed_square
 from interp.figures.marks import HeatMap, near_zero
 from interp.figures.style import PLAIN, colormap, drawable, short, width_of, wrapped
 
 NAMES = 7.0  # points, where there is room
 SMALLEST = 4.5  # smaller names are not drawn
 NUMBERS = 6.5
+LEAST_NUMBER = 3.0  # smaller ones cannot be read
 CHARACTER = 0.088  # inches: a column named by a character
 SQUARE = 5.2  # inches: the largest square map
 PANEL = 1.9  # the same among others
@@ -126,6 +127,8 @@ def write_numbers(axes: Axes, mark: HeatMap, image: AxesImage) -> None:
     across, up = np.array(axes.bbox.size) / axes.figure.dpi / np.array(mark.values.shape[::-1])
     widest = max(width_of(drawable(text), 1.0) for row in mark.numbers for text in row)
     size = min(NUMBERS, 0.94 * across / widest if widest else NUMBERS, 72 * up * 0.75)
+    if size < LEAST_NUMBER:
+        return
     colours = image.to_rgba(np.ma.masked_invalid(mark.values))
     for row, column in np.ndindex(mark.values.shape):
         if text := mark.numbers[row][column]:
@@ -178,7 +181,7 @@ def _name_rows(axes: Axes, mark: HeatMap, room: Room) -> None:
         axes.tick_params(axis="y", length=2)
     else:
         like_columns = mark.rows == mark.columns and bool(mark.columns_are)
-        _number(axes.yaxis, mark.rows, room.height, like_columns)
+        _number(axes, "y", mark.rows, room.height, like_columns)
 
 
 def _name_columns(axes: Axes, mark: HeatMap, room: Room) -> None:
@@ -186,21 +189,24 @@ def _name_columns(axes: Axes, mark: HeatMap, room: Room) -> None:
     cell = room.width / n
     size = min(NAMES if cell > 0.12 else 6.0, 72 * cell / 1.05)
     if size < SMALLEST:
-        _number(axes.xaxis, mark.columns, room.width, bool(mark.columns_are))
+        _number(axes, "x", mark.columns, room.width, bool(mark.columns_are))
         return
     names = [short(name) for name in mark.columns]
     axes.set_xticks(range(len(names)), names, fontsize=size, **PLAIN)
     axes.tick_params(axis="x", length=0 if cell < 0.12 else 2)
     turned = [width_of(name, size) > cell for name in names]
-    if np.mean(turned or [0]) > 0.5:
+    if np.mean(turned or [False]) > 0.5:
         turned = [True] * len(names)
-    for i, (label, turn) in enumerate(zip(axes.get_xticklabels(), turned, strict=True)):
-        label.set_rotation(90 if turn else 0)
-        label.set_fontweight("bold" if i in mark.strong_columns else "normal")
+    for i, (tick, turn) in enumerate(zip(axes.xaxis.get_major_ticks(), turned, strict=True)):
+        tick.label1.set_rotation(90 if turn else 0)
+        tick.label1.set_fontweight("bold" if i in mark.strong_columns else "normal")
 
 
-def _number(axis: Axis, names: Sequence[str], inches: float, positions: bool) -> None:
+def _number(
+    axes: Axes, letter: Letter, names: Sequence[str], inches: float, positions: bool
+) -> None:
     """Places instead of names, where names have no room; of names that differ, some."""
+    axis: Axis = axes.xaxis if letter == "x" else axes.yaxis
     axis.set_tick_params(labelsize=6.5)
     if positions or max(Counter(names).values(), default=2) > 1:
         axis.set_major_locator(MaxNLocator(max(2, int(inches / 0.45)), integer=True))
@@ -208,5 +214,5 @@ def _number(axis: Axis, names: Sequence[str], inches: float, positions: bool) ->
         return
     step = int(np.ceil(len(names) * 0.12 / inches))
     places = range(0, len(names), step)
-    turn = 90 if axis.axis_name == "x" else 0
+    turn = 90 if letter == "x" else 0
     axis.set_ticks(places, [short(names[i]) for i in places], fontsize=6, rotation=turn, **PLAIN)

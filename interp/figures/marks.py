@@ -40,7 +40,7 @@ class Mark:
             value = getattr(self, name)
             if value is None:
                 continue
-            if isinstance(value, tuple | list):
+            if str(self.__dataclass_fields__[name].type).startswith("tuple"):
                 shape: tuple[int, ...] = (len(value),)
                 object.__setattr__(self, name, tuple(value))
             else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.artist import Artist
@@ -49,7 +50,7 @@ def draw_dots(axes: Axes, mark: Dots, width: float) -> Handles:
     apart = min(0.32, 0.64 / max(len(mark.series) - 1, 1))
     for i, one in enumerate(mark.series):
         y = rows + apart * (i - (len(mark.series) - 1) / 2)
-        style = {"color": colour(one.colour), "alpha": 0.5 if one.faint else 1.0}
+        style: dict[str, Any] = {"color": colour(one.colour), "alpha": 0.5 if one.faint else 1.0}
         _interval(axes, y, one.low, one.high, across=True, linewidth=1.2, **style)
         (dots,) = axes.plot(one.values, y, MARKERS[i % 6] if not one.marker else one.marker,
                             markersize=3.5, **style)  # fmt: skip
@@ -61,9 +62,9 @@ def draw_dots(axes: Axes, mark: Dots, width: float) -> Handles:
     axes.grid(axis="x", alpha=0.25)
     _name_rows(axes, mark.names)
     if mark.strong is not None:
-        for i, label in enumerate(axes.get_yticklabels()):
-            label.set_fontweight("bold" if i in mark.strong else "normal")
-            label.set_color(BLACK if i in mark.strong else GREY)
+        for i, tick in enumerate(axes.yaxis.get_major_ticks()):
+            tick.label1.set_fontweight("bold" if i in mark.strong else "normal")
+            tick.label1.set_color(BLACK if i in mark.strong else GREY)
     if not mark.names and mark.empty:
         text = wrapped(mark.empty, 9, width)
         axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color=GREY,
@@ -116,19 +117,30 @@ def draw_lines(axes: Axes, mark: Lines, width: float, height: float) -> Handles:
         axes.axhline(0, color=BLACK, linewidth=0.6)
     set_scale(axes, "x", mark.x_scale)
     set_scale(axes, "y", mark.y_scale)
-    low, high = (end if np.isfinite(end) else None for end in (mark.y_low, mark.y_high))
-    axes.set_ylim(low, high)
+    least = 0.0 if axes.get_yscale() == "log" else -np.inf
+    if least < mark.y_low < np.inf:
+        axes.set_ylim(bottom=mark.y_low)
+    if least < mark.y_high < np.inf:
+        axes.set_ylim(top=mark.y_high)
     if mark.ticks:
-        set_ticks(axes.xaxis, [(at, short(text)) for at, text in mark.ticks], NAMES)
-    axes.tick_params(labelsize=NAMES)
+        size = 6.0 if are_characters(mark.ticks) else NAMES
+        set_ticks(axes.xaxis, [(at, short(text)) for at, text in mark.ticks], size)
+    else:
+        axes.tick_params(axis="x", labelsize=NAMES)
+    axes.tick_params(axis="y", labelsize=NAMES)
     axes.grid(axis="y", alpha=0.25)
     axes.set_xlabel(wrapped(mark.x_label, 9, width), **PLAIN)
     axes.set_ylabel(wrapped(mark.y_label, 9, height), **PLAIN)
     return {name: handle for name, handle in handles.items() if name} if mark.legend else {}
 
 
+def are_characters(ticks: Sequence[tuple[float, str]]) -> bool:
+    """Returns whether most texts are so narrow that they are characters of a passage."""
+    return bool(ticks) and float(np.median([width_of(short(t), NAMES) for _, t in ticks])) < 0.12
+
+
 def _draw_series(axes: Axes, one: Series, x: np.ndarray, bars: bool) -> Line2D:
-    paint = {"color": colour(one.colour), "alpha": 0.5 if one.faint else 1.0}
+    paint: dict[str, Any] = {"color": colour(one.colour), "alpha": 0.5 if one.faint else 1.0}
     if one.low is not None and one.high is not None:
         if one.line and not (bars and one.marker):
             band = 0.08 if one.faint else 0.2
@@ -163,7 +175,7 @@ def _dodged(mark: Lines, n: int) -> list[np.ndarray]:
 
 def _interval(
     axes: Axes, at: np.ndarray, low: np.ndarray | None, high: np.ndarray | None, across: bool,
-    **options: object,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Draws from `low` to `high`, as they are, where both are known."""
     if low is None or high is None:

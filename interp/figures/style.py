@@ -108,7 +108,11 @@ def save_figure(figure: Figure, stem: Path) -> None:
     """
     for ending, data in (("png", png(figure, 300)), ("svg", svg(figure))):
         place = stem.with_name(f"{stem.name}.{ending}")
-        files.write_file(place, lambda path, data=data: path.write_bytes(data))
+        files.write_file(place, functools.partial(_write, data=data))
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
 
 
 def png(figure: Figure, dpi: int) -> bytes:

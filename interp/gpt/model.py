@@ -51,7 +51,7 @@ class HookedGPT(TransformerWithWeights):
     name: str = ""  # of the folder it came from; figures and results say it
     folder: Path | None = None  # where it came from, if from a folder
 
-    @overload
+    @overload  # type: ignore[override]  # every argument has a name and a type
     def run_with_cache(
         self,
         input: Input,
@@ -78,7 +78,7 @@ class HookedGPT(TransformerWithWeights):
         return_cache_object: bool,
         **options: Unpack[CacheOptions],
     ) -> tuple[Any, Any]: ...
-    def run_with_cache(  # type: ignore[override]  # every argument has a name and a type
+    def run_with_cache(
         self,
         input: Input,
         *,

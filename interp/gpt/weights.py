@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -118,7 +118,7 @@ class TransformerWithWeights(TextTransformer):
             f"L{n}H{h}" for n in range(self.config.n_layers) for h in range(self.config.n_heads)
         ]
 
-    def all_composition_scores(self, mode: Literal["Q", "K", "V"]) -> CompositionScores:
+    def all_composition_scores(self, mode: str) -> CompositionScores:
         """Returns how much each head can read of what each earlier head writes.
 
         ‖OV C‖ / (‖OV‖ ‖C‖) with Frobenius norms, where C is QK for "Q", its transpose for "K", and

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.analysis.causal.effects import ComponentEffects, component_effects
+from interp.analysis.causal.effect_results import ComponentEffects
+from interp.analysis.causal.effects import component_effects
 from interp.analysis.heads.label_results import HeadLabels
 from interp.analysis.heads.labels import label_heads
 from interp.analysis.heads.score_results import HeadScores

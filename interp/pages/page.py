@@ -315,7 +315,7 @@ def _lead(model: HookedGPT) -> str:
 
 def _findings(results: Sequence[Result]) -> list[dict[str, str]]:
     """The first few findings by their rank, one of each kind, and where their evidence stands."""
-    found = {}
+    found: dict[type[Result], tuple[int, dict[str, str]]] = {}
     for result in results:
         finding = result.finding()
         if finding is not None:

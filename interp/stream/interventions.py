@@ -154,7 +154,7 @@ def _held_out(model: HookedGPT, wanted: Sequence[Intervention]) -> Tensor | None
     needing = [one for one in wanted if one.kind in ("mean", "resample")]
     if not needing:
         return None
-    if getattr(model, "folder", None) is None:
+    if model.folder is None:
         raise ConfigError(
             f"'{needing[0]}' needs reference=, the sequences to take values from (only a model "
             "that came from its folder has a default: its own held-out text)"

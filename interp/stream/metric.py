@@ -38,6 +38,7 @@ MetricFunction = Callable[..., Tensor]
 TokensGiven = str | int | np.integer | Sequence[Any] | np.ndarray | Tensor
 
 Targets = Int[Tensor, "batch pos"]
+Asked = Int[Tensor, "batch asked_pos"]
 ManyLogits = Float[Tensor, "*many batch pos d_vocab"]
 
 
@@ -163,7 +164,7 @@ def targets_and_foils(
     foils: TokensGiven | None,
     choices: tuple[str, ...] = get_args(MetricName),
     last: Int[Tensor, "batch 1"] | None = None,
-) -> tuple[Targets, Targets | None]:
+) -> tuple[Asked, Asked | None]:
     """Returns the tokens asked about and compared with, [batch, pos]; see `make_metric`.
 
     `last`: what is asked about by default at the last position, which has no next token.
@@ -185,7 +186,7 @@ def targets_and_foils(
     return asked, compared
 
 
-def _next(tokens: Targets, last: Tensor | None) -> Targets:
+def _next(tokens: Targets, last: Tensor | None) -> Asked:
     if last is not None:
         return torch.cat((tokens[:, 1:], last), dim=1)
     if tokens.shape[1] < 2:
@@ -247,6 +248,7 @@ def _ids(model: AnyModel, given: TokensGiven, name: str) -> Tensor:
     try:
         plain = given if isinstance(given, Tensor | np.ndarray) else _numbers(model, given)
         ids = torch.as_tensor(plain, device=model.device)
+        ids = ids if ids.numel() else ids.long()  # of nothing, torch makes floats
     except (TypeError, ValueError) as error:  # rows of different lengths, or no numbers at all
         raise TokenError(f"{name} = {given!r} are no token ids: {error}") from None
     if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -126,6 +126,7 @@ def component_effects(
         >>> list(effects.to_frame().columns[:3])
         ['component', 'layer', 'direct']
     """
+    check_choice("ablate", ablate, get_args(Ablation))
     check_choice("by", by, ("block", "head"))
     check_can_resume(model)
     if ablate == "resample" and draws < FEWEST_DRAWS:

@@ -30,6 +30,7 @@ from interp.stream.references import ReferenceSet
 from interp.stream.replacing import Replacements
 from interp.stream.resume import check_can_resume, run_with_input
 
+CUT = 16  # paths cut in one run
 Progress = Callable[[int, int], None]
 
 
@@ -125,7 +126,7 @@ def path_effects(
         progress: called with (paths done, of how many).
 
     Raises:
-        ConfigError: no such head or receiver; a model of one layer; dropout in training mode.
+        ConfigError: no such head or receiver; a model of one layer.
         HookError: a model with hooks attached: runs from the middle would pass them twice.
         TokenError: fewer than two sequences without a reference; `where` leaves nothing.
     """
@@ -137,19 +138,20 @@ def path_effects(
     counted = _counted(ids, where)
     if reference is None and len(ids) < 2:
         raise TokenError("one sequence has no others to take means over; give a reference set")
-    means = Replacements(model, ids, reference=reference)
+    replacements = Replacements(model, ids, reference=reference)
     values = np.full((len(parts), len(receivers), len(ids)), np.nan)
     done, of = 0, -(-len(ids) // BATCH) * len(receivers)
     for run in runs(model, ids):
         before = _loss(run.logits[None], run.tokens, counted[run.rows])
-        changes = [change for _, change in means.changes(run.cache, parts, run.rows)]
+        changes = [change for _, change in replacements.changes(run.cache, parts, run.rows)]
         for r, (name, place) in enumerate(zip(receivers, places, strict=True)):
             early = [s for s, part in enumerate(parts) if part.depth < place]
-            for few in (early[i : i + BATCH] for i in range(0, len(early), BATCH)):
-                written = torch.stack([changes[s] for s in few])
-                after = run_with_input(model, run.cache, name, written)
-                lost = _loss(after, run.tokens, counted[run.rows]) - before
-                values[few, r, run.rows] = to_numpy(lost)
+            for few in (early[i : i + CUT] for i in range(0, len(early), CUT)):
+                gone = torch.stack([changes[s] for s in few])
+                after = run_with_input(model, run.cache, name, gone)
+                values[few, r, run.rows] = to_numpy(
+                    _loss(after, run.tokens, counted[run.rows]) - before
+                )
             done += 1
             if progress is not None:
                 progress(done, of)

@@ -149,12 +149,12 @@ def ablation_losses(
     The mean is over the other sequences, at the same position. The last position is left out.
     """
     parts = [component(model.config, f"L{layer}.H{head}") for layer, head in heads]
-    means = Replacements(model, ids)
+    replacements = Replacements(model, ids)
     losses, effects = [], []
     for run in runs(model, ids):
         loss = next_token_loss(run.logits, run.tokens, per_token=True)
         rises = []
-        for part, change in means.changes(run.cache, parts, run.rows):
+        for part, change in replacements.changes(run.cache, parts, run.rows):
             after = run_changed(model, run.cache, part.depth, change[None])[0]
             rises.append(next_token_loss(after, run.tokens, per_token=True) - loss)
         losses.append(to_numpy(loss))

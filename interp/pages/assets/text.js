@@ -1,0 +1,59 @@
+// @ts-check
+// Numbers as text, and tables as CSV.
+
+/**
+ * A number with its sign.
+ * @param {number} x
+ */
+export function signed(x, digits = 2) {
+  return (x < 0 ? "−" : "+") + Math.abs(x).toFixed(digits);
+}
+
+/**
+ * A number of so many digits; a dash for what is not known.
+ * @param {Json | undefined} x
+ */
+export function number(x, digits = 3) {
+  if (typeof x !== "number" || Number.isNaN(x)) return "–";
+  return (x < 0 ? "−" : "") + Math.abs(x).toFixed(digits);
+}
+
+/**
+ * A number as short as its first digits allow.
+ * @param {number} x
+ */
+export function compact(x, digits = 6) {
+  if (Number.isNaN(x)) return "–";
+  return String(Number(x.toPrecision(digits))).replaceAll("-", "−");
+}
+
+/**
+ * A name, cut if it is very long.
+ * @param {string} name
+ */
+export function short(name, longest = 28) {
+  return name.length <= longest ? name : `${name.slice(0, longest - 1)}…`;
+}
+
+/** @param {Table} table */
+export function csvOf(table) {
+  const cell = (/** @type {Json} */ x) => {
+    const text = x === null ? "" : String(x);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  return [table.columns, ...table.rows]
+    .map((row) => `${row.map(cell).join(",")}\n`)
+    .join("");
+}
+
+/**
+ * A table's rows as objects.
+ * @param {Table | null | undefined} table
+ * @returns {Record<string, any>[]}
+ */
+export function records(table) {
+  if (!table) return [];
+  return table.rows.map((row) =>
+    Object.fromEntries(table.columns.map((c, i) => [c, row[i]])),
+  );
+}
