@@ -238,8 +238,14 @@ from .training.held_out import (
     corpus_of as corpus_of,
     held_out as held_out,
 )
+from .training.history import (
+    TrainingHistory as TrainingHistory,
+    training_history as training_history,
+)
 from .training.loop import (
     train as train,
+)
+from .training.losses import (
     validation_loss as validation_loss,
 )
 from .training.recipe import (

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from interp import Corpus, TextError, load_corpus
-from interp.data.corpus import play_as_speeches, read_text, shakespeare, tinyshakespeare
+from interp.data.sources import play_as_speeches, read_text, shakespeare, tinyshakespeare
 
 PLAY = r"""# The Tragedy of Nobody
 

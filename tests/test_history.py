@@ -9,11 +9,10 @@ from interp import CheckpointError
 from interp.training.history import (
     COLUMNS,
     HistoryRow,
-    learning_rate_at,
-    log_spaced_steps,
     read_history,
     write_history,
 )
+from interp.training.schedule import learning_rate_at, log_spaced_steps
 
 FLOATS = st.floats(allow_nan=False)
 ROWS = st.builds(

@@ -30,8 +30,10 @@ from interp import (
 )
 from interp.data.batches import training_batch, validation_windows
 from interp.training import loop
-from interp.training.history import log_spaced_steps, read_history
-from interp.training.loop import STATE, make_optimizer
+from interp.training.history import read_history
+from interp.training.optimiser import make_optimizer
+from interp.training.run_folder import STATE
+from interp.training.schedule import log_spaced_steps
 
 CORPUS = Corpus(text="the cat sat on the mat. " * 20, name="cats")
 MODEL = {"n_layers": 1, "n_heads": 2, "d_model": 16, "n_ctx": 8}
@@ -349,7 +351,7 @@ def test_run_killed_before_its_first_file_can_start_again(tmp_path):
 
 def test_other_recipe_in_the_folder_is_refused(tmp_path):
     model = run(tmp_path, recipe_of(steps=2))
-    with pytest.raises(OutputError, match=r"a different run.*--fresh"):
+    with pytest.raises(OutputError, match=r"a different run.*fresh=True"):
         run(tmp_path, recipe_of(steps=3))
     assert_same_weights(model, HookedGPT.from_pretrained(tmp_path))
 

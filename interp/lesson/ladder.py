@@ -22,6 +22,7 @@ the character itself has no direct path to the logits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, Self
 
 import torch
@@ -114,6 +115,8 @@ class LadderModel(nn.Module):
 
     config: LadderConfig
     tokenizer: CharTokenizer | None
+    folder: Path | None = None
+    name: str = ""
 
     def __init__(
         self, config: LadderConfig, tokenizer: CharTokenizer | None = None, *, seed: int = 0

@@ -57,4 +57,5 @@ def load_model(folder: str | Path, device: str | torch.device = "cpu") -> Traina
     except ConfigError as error:
         raise CheckpointError(f"{folder} does not fit together: {error}") from error
     folders.load_weights(model, Path(folder) / folders.WEIGHTS)
+    model.folder, model.name = Path(folder), Path(folder).resolve().name
     return model.to(device).eval()

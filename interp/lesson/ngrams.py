@@ -16,35 +16,80 @@ Sources: Kneser & Ney 1995; Chen & Goodman 1999 (interpolation, discount).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pandas as pd
 
+from interp import files
 from interp.errors import ConfigError, TextError
-from interp.stream.metric import check_choice
+from interp.figures.marks import Lines, Series
+from interp.results.provenance import Provenance, versions
+from interp.results.result import Result, Shown
 
 Smoothing = Literal["add", "kneser-ney"]
 MAX_ORDER = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class NGramLosses:
+@dataclass(frozen=True, kw_only=True, repr=False)
+class NGramLosses(Result):
     """Validation losses in nats per character, by order.
 
-    `losses` and `n` (how many characters were predicted) run along `orders`.
+    `losses` and `n` (how many characters were predicted) run along `orders`. `uniform` is what
+    guessing costs, ln d_vocab. There is no model; the tokens of the provenance are both texts'.
     """
 
-    orders: tuple[int, ...]
-    losses: tuple[float, ...]
-    n: tuple[int, ...]
+    AXES: ClassVar = dict.fromkeys(("orders", "losses", "n"), ("order",))
+    SECTION: ClassVar = "training"
+    HEADING: ClassVar = "How good it is"
+    orders: np.ndarray
+    losses: np.ndarray
+    n: np.ndarray
     smoothing: str
     constant: float
     uniform: float
 
+    @property
+    def name(self) -> str:
+        return f"counts-{self.smoothing}"
+
     def to_frame(self) -> pd.DataFrame:
         """Returns columns order, loss, n."""
         return pd.DataFrame({"order": self.orders, "loss": self.losses, "n": self.n})
+
+    def figures(self) -> list[Shown]:
+        """Returns the loss of each order, beside that of guessing."""
+        at = np.argsort(self.orders)
+        mark = Lines(
+            x=self.orders[at],
+            series=(
+                Series(name="counts", values=self.losses[at], marker="o"),
+                Series(name="guessing", values=np.full(len(at), self.uniform), colour="grey",
+                       dashed=True),
+            ),
+            x_label="order (characters that are counted together)",
+            y_label="validation loss (nats per character)",
+            ticks=tuple((float(order), str(order)) for order in self.orders[at]),
+        )  # fmt: skip
+        caption = (
+            f"Losses of count models ({self.how}): each predicts a character from the order − 1 "
+            f"before it. n = {self.n.min():,} characters or more. Dashed: guessing, ln d_vocab."
+        )
+        return [Shown(name=self.name, caption=caption, mark=mark)]
+
+    @property
+    def how(self) -> str:
+        """How it is smoothed, in words."""
+        return f"add-{self.constant:g}" if self.smoothing == "add" else "Kneser-Ney, interpolated"
+
+    def summary(self) -> str:
+        """Returns the loss of each order."""
+        rows = zip(self.orders, self.losses, self.n, strict=True)
+        return "\n".join([
+            f"count models ({self.how}); validation loss in nats per character; guessing: "
+            f"{self.uniform:.4f}",
+            *(f"  order {order}  {loss:.4f}  (n = {n:,})" for order, loss, n in rows),
+        ])  # fmt: skip
 
 
 def ngram_losses(
@@ -73,17 +118,10 @@ def ngram_losses(
     Example:
         >>> from interp import ngram_losses
         >>> losses = ngram_losses([0, 1] * 50, [0, 1] * 10, d_vocab=2, orders=(1, 2))
-        >>> [round(loss, 3) for loss in losses.losses]
+        >>> losses.losses.round(3).tolist()
         [0.693, 0.0]
     """
-    check_choice("smoothing", smoothing, get_args(Smoothing))
-    whole = all(isinstance(order, int) for order in orders)
-    if not orders or not whole or min(orders) < 1 or max(orders) > MAX_ORDER:
-        raise ConfigError(f"orders = {orders} must lie between 1 and {MAX_ORDER}")
-    if not 0 < constant < float("inf"):
-        raise ConfigError(
-            f"constant = {constant} must be positive and finite, or unseen characters are infinite"
-        )
+    _check(orders, smoothing, constant)
     seen, asked = (_ids(text, d_vocab, max(orders), what)
                    for text, what in ((train, "training"), (validation, "validation")))  # fmt: skip
     losses, counts = [], []
@@ -96,9 +134,32 @@ def ngram_losses(
         losses.append(float(-np.log(p).mean()))
         counts.append(len(grams))
     return NGramLosses(
-        orders=tuple(orders), losses=tuple(losses), n=tuple(counts), smoothing=smoothing,
+        orders=np.array(orders), losses=np.array(losses), n=np.array(counts), smoothing=smoothing,
         constant=constant if smoothing == "add" else 0.0, uniform=float(np.log(d_vocab)),
+        provenance=Provenance(
+            model="", tokens=_hash(seen, asked), dtype="float64", versions=dict(versions()),
+            sequences=1, positions=len(asked),
+        ),
     )  # fmt: skip
+
+
+def _check(orders: tuple[int, ...], smoothing: str, constant: float) -> None:
+    if smoothing not in get_args(Smoothing):
+        known = ", ".join(map(repr, get_args(Smoothing)))
+        raise ConfigError(f"smoothing = {smoothing!r} is not one of {known}")
+    whole = all(isinstance(order, int) for order in orders)
+    if not orders or not whole or min(orders) < 1 or max(orders) > MAX_ORDER:
+        raise ConfigError(f"orders = {orders} must lie between 1 and {MAX_ORDER}")
+    if not 0 < constant < float("inf"):
+        raise ConfigError(
+            f"constant = {constant} must be positive and finite, or unseen characters are infinite"
+        )
+
+
+def _hash(*texts: np.ndarray) -> str:
+    """Of the ids of several texts, and of where one ends."""
+    parts = [str(len(ids)).encode() + b":" + ids.astype("<i8").tobytes() for ids in texts]
+    return files.sha256(b"".join(parts))
 
 
 def _ids(text: Any, d_vocab: int, longest: int, what: str) -> np.ndarray:

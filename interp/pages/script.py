@@ -21,9 +21,7 @@ DEFINITION = re.compile(
     r"^(?:export )?(?:async )?(?:function\*?|const|let|class) (\w+|[{\[])", re.M
 )
 ANY_IMPORT_OR_EXPORT = re.compile(r"^\s*(?:import|export)\b", re.M)
-TYPES = re.compile(
-    r"^ *// @ts-check\n|^ */\*\*.*?\*/\n", re.M | re.S
-)  # comments for the type checker
+TYPES = re.compile(r"^ *// @ts-check\n|^ */\*\*(?:(?!\*/).)*\*/\n", re.M | re.S)  # for the checker
 
 
 def script() -> str:

@@ -12,8 +12,7 @@ from interp.errors import ConfigError, TextError, TokenError
 from interp.gpt import folder as folders
 from interp.gpt.folder import AnyModel
 from interp.training.recipe import AnyText, Recipe
-
-RECIPE = "recipe.toml"
+from interp.training.run_folder import CHECKPOINTS, RECIPE
 
 
 def held_out(
@@ -91,8 +90,7 @@ def corpus_of(model: AnyModel | str | Path) -> AnyText:
 
 def run_of(folder: Path) -> Path:
     """Returns the folder of the run that a checkpoint is of; any other folder as it is."""
-    run = folder.resolve().parent.parent
+    above = folder.resolve().parent
     has_own = (folder / RECIPE).is_file()
-    if not has_own and folder.resolve().parent.name == "checkpoints" and (run / RECIPE).is_file():
-        return run
-    return folder
+    is_of_run = above.name == CHECKPOINTS and (above.parent / RECIPE).is_file()
+    return above.parent if is_of_run and not has_own else folder

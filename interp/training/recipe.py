@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import tomli_w
 from pydantic import Field, model_validator
 
 from interp.data.corpus import Corpus, load_corpus
@@ -119,18 +119,4 @@ class Recipe(StrictModel):
 
     def to_toml(self) -> str:
         """Returns the recipe as TOML text, every default written out."""
-        values = self.model_dump(exclude_none=True)
-        tables = {key: value for key, value in values.items() if isinstance(value, dict)}
-        lines = [f"{key} = {_toml(value)}" for key, value in values.items() if key not in tables]
-        for key, table in tables.items():
-            lines += ["", f"[{key}]"]
-            lines += [f"{name} = {_toml(value)}" for name, value in table.items()]
-        return "\n".join(lines) + "\n"
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
+        return tomli_w.dumps(self.model_dump(exclude_none=True))

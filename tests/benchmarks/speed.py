@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from transformer_lens import TransformerBridge, TransformerBridgeConfig
 
 import interp
-from interp.training.loop import autocast_for, make_optimizer
+from interp.training.optimiser import autocast_for, make_optimizer
 
 VOCAB = 65
 SIZES = {"4x128": (4, 4, 128, 128, 32), "6x384": (6, 6, 384, 256, 16)}

@@ -36,9 +36,10 @@ from interp.errors import ConfigError, nearest
 from interp.gpt.config import GPTConfig
 from interp.gpt.model import HookedGPT
 from interp.results.result import to_numpy
-from interp.training.history import learning_rate_at, log_spaced_steps
-from interp.training.loop import cross_entropy, make_optimizer, update
+from interp.training.losses import cross_entropy
+from interp.training.optimiser import make_optimizer, update
 from interp.training.recipe import AnyText, Recipe
+from interp.training.schedule import learning_rate_at, log_spaced_steps
 
 ARMS = ("sqrt", "unscaled", "inverse", "learned", "qk-norm", "matched")
 PROBES = 8  # validation windows on which heads are measured

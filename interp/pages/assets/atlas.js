@@ -16,10 +16,7 @@ export function atlas(place, passage, facts, context, perLayer) {
   const { selection } = context;
   if (!selection.heads.length) return;
   const cards = new Map(
-    selection.heads.map((head, h) => [
-      head,
-      cardOf(head, h, passage, facts, context),
-    ]),
+    selection.heads.map((head, h) => [head, cardOf(head, h, passage, facts, context)]),
   );
   const grid = el("div", { class: "atlas" });
   const shown = el("p", { class: "sum", "aria-live": "polite" });
@@ -64,15 +61,10 @@ export function sorted(heads, facts, order, filter) {
         : 0;
   const wanted = heads.filter((head) => {
     const labels = facts.labelsOf(head);
-    return (
-      !filter || (filter === "*" ? labels.length > 0 : labels.includes(filter))
-    );
+    return !filter || (filter === "*" ? labels.length > 0 : labels.includes(filter));
   });
-  const less = (/** @type {number} */ a, /** @type {number} */ b) =>
-    a < b ? -1 : a > b ? 1 : 0;
-  return wanted.sort(
-    (a, b) => less(by(a), by(b)) || heads.indexOf(a) - heads.indexOf(b),
-  );
+  const less = (/** @type {number} */ a, /** @type {number} */ b) => (a < b ? -1 : a > b ? 1 : 0);
+  return wanted.sort((a, b) => less(by(a), by(b)) || heads.indexOf(a) - heads.indexOf(b));
 }
 
 /**
@@ -83,14 +75,9 @@ export function sorted(heads, facts, order, filter) {
 function choosers(facts, heads, onchange) {
   const option = (/** @type {string} */ value, /** @type {string} */ text) =>
     el("option", { value, text });
-  const order = el(
-    "select",
-    { onchange },
-    option("place", "place in the model"),
-  );
+  const order = el("select", { onchange }, option("place", "place in the model"));
   if (facts.hasEffects) order.append(option("effect", "effect when removed"));
-  if (facts.scores.length)
-    order.append(option("entropy", "entropy, sharpest first"));
+  if (facts.scores.length) order.append(option("entropy", "entropy, sharpest first"));
   const filter = el("select", { onchange }, option("", "all heads"));
   if (facts.labels.length) filter.append(option("*", "with a confirmed label"));
   const kinds = new Set(heads.flatMap((head) => facts.labelsOf(head)));
@@ -107,13 +94,8 @@ function choosers(facts, heads, onchange) {
  */
 function cardOf(head, h, { patterns, tokens }, facts, { colours, selection }) {
   const effect = facts.effectOf(head);
-  const chips = facts
-    .labelsOf(head)
-    .map((label) => el("span", { class: "chip", text: label }));
-  const said =
-    effect === null
-      ? ""
-      : `effect ${signed(effect, 3)} ${facts.unit}`.trimEnd();
+  const chips = facts.labelsOf(head).map((label) => el("span", { class: "chip", text: label }));
+  const said = effect === null ? "" : `effect ${signed(effect, 3)} ${facts.unit}`.trimEnd();
   const onclick = () => selection.set({ head });
   return el(
     "button",
@@ -137,10 +119,7 @@ function thumbnail(patterns, h, n, colours) {
   const image = new ImageData(n, n);
   for (let t = 0; t < n; t++) {
     for (let s = 0; s <= t; s++) {
-      const rgb = colours.ramp(
-        "weight",
-        Math.sqrt(patterns[(h * n + t) * n + s]),
-      );
+      const rgb = colours.ramp("weight", Math.sqrt(patterns[(h * n + t) * n + s]));
       image.data.set([...rgb, 255], 4 * (t * n + s));
     }
   }

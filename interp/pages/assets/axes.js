@@ -35,11 +35,9 @@ export function frame({ width, height, left, right = 14, x, y, ...rest }) {
   const yTexts = yTicks.map((t) => compact(t));
   const labels = wrap(rest.yLabel ?? "", height, widthOf).filter(Boolean);
   const numbers = Math.max(0, ...yTexts.map((text) => widthOf(text)));
-  const start =
-    left ?? numbers + 12 + TEXT_LINE * labels.length + (labels.length ? 4 : 0);
+  const start = left ?? numbers + 12 + TEXT_LINE * labels.length + (labels.length ? 4 : 0);
   const box = { left: start, right: width - right, top: 8, bottom: 8 + height };
-  const X = (/** @type {number} */ v) =>
-    box.left + x.at(v) * (box.right - box.left);
+  const X = (/** @type {number} */ v) => box.left + x.at(v) * (box.right - box.left);
   const Y = (/** @type {number} */ v) =>
     y ? box.bottom - y.at(v) * (box.bottom - box.top) : box.top + v;
 
@@ -48,24 +46,15 @@ export function frame({ width, height, left, right = 14, x, y, ...rest }) {
   const viewBox = `0 0 ${width} ${whole}`;
   const size = { width, height: whole, viewBox };
   const root = svg("svg", { ...size, role: "img", "aria-label": rest.label });
-  const grid = (/** @type {object} */ at) =>
-    root.append(svg("line", { ...at, class: "grid" }));
+  const grid = (/** @type {object} */ at) => root.append(svg("line", { ...at, class: "grid" }));
   yTicks.forEach((t, i) => {
-    if (rest.grid !== "x")
-      grid({ x1: box.left, x2: box.right, y1: Y(t), y2: Y(t) });
+    if (rest.grid !== "x") grid({ x1: box.left, x2: box.right, y1: Y(t), y2: Y(t) });
     const place = { x: box.left - 6, y: Y(t) + 4, "text-anchor": "end" };
     root.append(svg("text", { ...place, text: yTexts[i] }));
   });
-  drawXTicks(
-    root,
-    rest.xTicks ?? x.ticks(Math.max(2, (box.right - box.left) / 80)),
-    X,
-    box,
-    grid,
-    {
-      lines: rest.grid !== "y",
-    },
-  );
+  drawXTicks(root, rest.xTicks ?? x.ticks(Math.max(2, (box.right - box.left) / 80)), X, box, grid, {
+    lines: rest.grid !== "y",
+  });
   root.append(
     svg("line", {
       x1: box.left,

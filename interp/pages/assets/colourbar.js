@@ -27,15 +27,11 @@ export function colourBar(marks, colours, width) {
   for (let i = 0; i < STEPS; i++) {
     const fill = `rgb(${colours.ramp(mark.palette, (i + 0.5) / STEPS)})`;
     const x = left + (i * length) / STEPS;
-    root.append(
-      svg("rect", { x, y: 4, width: length / STEPS + 0.5, height: 10, fill }),
-    );
+    root.append(svg("rect", { x, y: 4, width: length / STEPS + 0.5, height: 10, fill }));
   }
   const within = mark.scale === "symlog" ? nearZero(mark.values) : 0;
   const between = makeScale(mark.scale, mark.low, mark.high, within).ticks(4);
-  const ticks = [...new Set([mark.low, ...between, mark.high])].sort(
-    (a, b) => a - b,
-  );
+  const ticks = [...new Set([mark.low, ...between, mark.high])].sort((a, b) => a - b);
   const at = ticks.map((x) => left + length * place(x));
   const texts = ticks.map((x) => compact(x, 3));
   const { under, over } = beyond(marks);
@@ -46,25 +42,12 @@ export function colourBar(marks, colours, width) {
     at,
     texts.map((text) => widthOf(text)),
   )) {
-    root.append(
-      svg("line", { x1: at[i], x2: at[i], y1: 14, y2: 18, class: "axis" }),
-    );
-    root.append(
-      svg("text", { x: at[i], y: 29, "text-anchor": "middle", text: texts[i] }),
-    );
+    root.append(svg("line", { x1: at[i], x2: at[i], y1: 14, y2: 18, class: "axis" }));
+    root.append(svg("text", { x: at[i], y: 29, "text-anchor": "middle", text: texts[i] }));
   }
-  const lines = wrap(
-    `${mark.label}${scaleName(mark)}`,
-    Math.max(width - 8, 120),
-    widthOf,
-  );
-  lines.forEach((text, k) =>
-    root.append(svg("text", { x: 4, y: 44 + 14 * k, text })),
-  );
-  const most = Math.max(
-    length + 72,
-    ...lines.map((line) => widthOf(line) + 10),
-  );
+  const lines = wrap(`${mark.label}${scaleName(mark)}`, Math.max(width - 8, 120), widthOf);
+  lines.forEach((text, k) => root.append(svg("text", { x: 4, y: 44 + 14 * k, text })));
+  const most = Math.max(length + 72, ...lines.map((line) => widthOf(line) + 10));
   root.setAttribute("width", String(Math.ceil(most)));
   root.setAttribute("height", String(34 + 14 * lines.length));
   return root;

@@ -34,25 +34,12 @@ export function crosshair(canvas, base, line, plan, { marked, say }) {
     ctx.clearRect(0, 0, canvas.width, canvas.height);
     ctx.drawImage(base, 0, 0);
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-    const stroke = (
-      /** @type {Place} */ [r, c],
-      /** @type {string} */ style,
-    ) => {
+    const stroke = (/** @type {Place} */ [r, c], /** @type {string} */ style) => {
       ctx.strokeStyle = style;
       if (c !== null)
-        ctx.strokeRect(
-          left + across.starts[c] - 0.5,
-          0.5,
-          cell.width + 1,
-          down.length - 1,
-        );
+        ctx.strokeRect(left + across.starts[c] - 0.5, 0.5, cell.width + 1, down.length - 1);
       if (r !== null)
-        ctx.strokeRect(
-          left + 0.5,
-          down.starts[r] - 0.5,
-          across.length - 1,
-          cell.height + 1,
-        );
+        ctx.strokeRect(left + 0.5, down.starts[r] - 0.5, across.length - 1, cell.height + 1);
     };
     const mark = marked();
     stroke(mark, css("--mark"));
@@ -73,26 +60,15 @@ export function crosshair(canvas, base, line, plan, { marked, say }) {
  * @param {Plan} plan
  * @param {{moveTo: Function, choose: (r: number, c: number) => void, marked: () => Place}} actions
  */
-export function listen(
-  canvas,
-  { cell, left, across, down },
-  { moveTo, choose, marked },
-) {
+export function listenToCanvas(canvas, { cell, left, across, down }, { moveTo, choose, marked }) {
   /** @type {[number, number] | null} */
   let at = null;
-  const go = (/** @type {[number, number] | null} */ to) =>
-    void (at = moveTo(to));
+  const go = (/** @type {[number, number] | null} */ to) => void (at = moveTo(to));
   const hit = (/** @type {MouseEvent} */ event) => {
     const box = canvas.getBoundingClientRect();
-    const c = indexAt(
-      across.starts,
-      cell.width,
-      event.clientX - box.left - left,
-    );
+    const c = indexAt(across.starts, cell.width, event.clientX - box.left - left);
     const r = indexAt(down.starts, cell.height, event.clientY - box.top);
-    return /** @type {[number, number] | null} */ (
-      r < 0 || c < 0 ? null : [r, c]
-    );
+    return /** @type {[number, number] | null} */ (r < 0 || c < 0 ? null : [r, c]);
   };
   canvas.addEventListener("pointermove", (event) => go(hit(event)));
   canvas.addEventListener("pointerleave", () => go(null));
@@ -116,12 +92,8 @@ export function listen(
         /** @type {number} */ by,
         /** @type {number} */ n,
       ) => Math.min(Math.max((from ?? 0) + by, 0), n - 1);
-      go([
-        to(r, move[0], down.starts.length),
-        to(c, move[1], across.starts.length),
-      ]);
-    } else if ((event.key === "Enter" || event.key === " ") && at)
-      choose(...at);
+      go([to(r, move[0], down.starts.length), to(c, move[1], across.starts.length)]);
+    } else if ((event.key === "Enter" || event.key === " ") && at) choose(...at);
     else return;
     event.preventDefault();
   });

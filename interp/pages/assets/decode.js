@@ -28,9 +28,7 @@ export function joinPlanes(planes, size) {
 /** @param {string} text zlib data in base64 */
 async function inflate(text) {
   const packed = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
-  const stream = new Blob([packed])
-    .stream()
-    .pipeThrough(new DecompressionStream("deflate"));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
@@ -41,17 +39,12 @@ async function inflate(text) {
  */
 export async function decode(field) {
   if (field.values) {
-    return Float64Array.from(field.values, (x) =>
-      x === null ? NaN : Number(x),
-    );
+    return Float64Array.from(field.values, (x) => (x === null ? NaN : Number(x)));
   }
   const bytes = joinPlanes(await inflate(field.zlib ?? ""), field.planes ?? 1);
   const { quantum } = field;
   if (quantum !== undefined) {
-    return Float64Array.from(
-      new Int16Array(bytes.buffer),
-      (steps) => steps * quantum,
-    );
+    return Float64Array.from(new Int16Array(bytes.buffer), (steps) => steps * quantum);
   }
   return Float64Array.from(KINDS[field.dtype](bytes.buffer), Number);
 }
@@ -66,8 +59,6 @@ export async function decodeAll(value) {
   if (value === null || typeof value !== "object") return value;
   if ("dtype" in value) return decode(value);
   const names = Object.keys(value);
-  const decoded = await Promise.all(
-    names.map((name) => decodeAll(value[name])),
-  );
+  const decoded = await Promise.all(names.map((name) => decodeAll(value[name])));
   return Object.fromEntries(names.map((name, i) => [name, decoded[i]]));
 }

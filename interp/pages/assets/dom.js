@@ -33,25 +33,18 @@ function filled(node, attributes, children) {
     if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
     else if (key === "text") node.textContent = value;
     else if (key === "style") {
-      for (const [name, x] of Object.entries(value))
-        node.style.setProperty(name, x);
+      for (const [name, x] of Object.entries(value)) node.style.setProperty(name, x);
     } else if (value !== null && value !== false && value !== undefined) {
       node.setAttribute(key, value === true ? "" : value);
     }
   }
-  node.append(
-    .../** @type {(Node | string)[]} */ (
-      children.filter((child) => child !== null)
-    ),
-  );
+  node.append(.../** @type {(Node | string)[]} */ (children.filter((child) => child !== null)));
   return node;
 }
 
 /** @param {string} name of a custom property */
 export function css(name) {
-  return getComputedStyle(document.documentElement)
-    .getPropertyValue(name)
-    .trim();
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
 export function isDark() {
@@ -93,9 +86,7 @@ export function scroller(label, ...children) {
  */
 export function dataButton(name, make) {
   const give = () => {
-    const url = URL.createObjectURL(
-      new Blob([csvOf(make())], { type: "text/csv" }),
-    );
+    const url = URL.createObjectURL(new Blob([csvOf(make())], { type: "text/csv" }));
     el("a", { href: url, download: `${name}.csv` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 1000);
   };
@@ -116,9 +107,7 @@ export function dataButton(name, make) {
  */
 export function tableOf(title, columns, rows) {
   const head = columns.map((c) => el("th", { scope: "col", text: c }));
-  const body = rows.map((row) =>
-    el("tr", {}, ...row.map((x) => el("td", { text: String(x) }))),
-  );
+  const body = rows.map((row) => el("tr", {}, ...row.map((x) => el("td", { text: String(x) }))));
   return el(
     "div",
     {},

@@ -72,10 +72,7 @@ export function likeliest(passage, t) {
   if (!found || t >= found.n) return [];
   const next = passage.tokens[t + 1];
   const bars = Array.from({ length: found.k }, (_, j) => {
-    const [token, p] = [
-      found.top[t * found.k + j],
-      found.topProb[t * found.k + j],
-    ];
+    const [token, p] = [found.top[t * found.k + j], found.topProb[t * found.k + j]];
     return plainBar(passage.glyph(token), p, 1, p.toFixed(4), token === next);
   });
   if (next !== undefined && found.rank[t] >= found.k) {
@@ -109,25 +106,16 @@ export function told({ tokens, glyph }, t) {
  */
 function sources({ tokens, glyph }, part, head, t) {
   const rows = part.components.flatMap((name, i) => {
-    const pos = name.startsWith(`${head}.S`)
-      ? Number(name.slice(head.length + 2))
-      : Infinity;
+    const pos = name.startsWith(`${head}.S`) ? Number(name.slice(head.length + 2)) : Infinity;
     const value = part.values[i * part.n + t];
-    return pos <= t
-      ? [{ name: `${glyph(tokens[pos])} at ${pos}`, value, pos }]
-      : [];
+    return pos <= t ? [{ name: `${glyph(tokens[pos])} at ${pos}`, value, pos }] : [];
   });
   if (rows.length <= SHOWN) return rows;
   const size = (/** @type {Row} */ row) => Math.abs(row.value);
-  const kept = new Set(
-    [...rows].sort((a, b) => size(b) - size(a)).slice(0, SHOWN - 1),
-  );
+  const kept = new Set([...rows].sort((a, b) => size(b) - size(a)).slice(0, SHOWN - 1));
   const others = rows.filter((row) => !kept.has(row));
   const rest = others.reduce((sum, row) => sum + row.value, 0);
-  return [
-    ...rows.filter((row) => kept.has(row)),
-    { name: `${others.length} others`, value: rest },
-  ];
+  return [...rows.filter((row) => kept.has(row)), { name: `${others.length} others`, value: rest }];
 }
 
 /**
@@ -152,12 +140,8 @@ export function contributions(passage, selection) {
   const head = parts.head?.components.indexOf(selection.head) ?? -1;
   let beside = `; the model's own logit, less the mean over all characters: ${signed(part.total[t], 3)}`;
   if (bySource) {
-    const own =
-      head >= 0 && t < parts.head.n
-        ? parts.head.values[head * parts.head.n + t]
-        : null;
-    beside =
-      own === null ? "" : `; all of ${selection.head}: ${signed(own, 3)}`;
+    const own = head >= 0 && t < parts.head.n ? parts.head.values[head * parts.head.n + t] : null;
+    beside = own === null ? "" : `; all of ${selection.head}: ${signed(own, 3)}`;
   }
   const target = part.targets[t];
   const whose = target === tokens[t + 1] ? "" : " (the model's first choice)";

@@ -30,11 +30,7 @@ export function explorer(place, passage, context) {
     selection.set({ pos: to });
     buttons[selection.pos].focus();
   });
-  place.replaceChildren(
-    controls(passage, selection),
-    text,
-    ...panels(passage, selection),
-  );
+  place.replaceChildren(controls(passage, selection), text, ...panels(passage, selection));
   selection.on(text, () => colourText(buttons, passage, context));
 }
 
@@ -91,12 +87,8 @@ function moved(key, buttons, { pos, nPos }) {
  */
 function controls(passage, selection) {
   const options = [
-    ...(passage.patterns
-      ? [["attention", "attention of the selected head"]]
-      : []),
-    ...(passage.predictions
-      ? [["foreseen", "how well each character was foreseen"]]
-      : []),
+    ...(passage.patterns ? [["attention", "attention of the selected head"]] : []),
+    ...(passage.predictions ? [["foreseen", "how well each character was foreseen"]] : []),
   ];
   if (!options.some(([value]) => value === selection.colour)) {
     selection.colour = options[0]?.[0] ?? "";
@@ -111,12 +103,8 @@ function controls(passage, selection) {
   return el(
     "div",
     { class: "controls" },
-    options.length
-      ? choice("colour", "the text is coloured by", options, selection)
-      : null,
-    usesHeads && selection.heads.length
-      ? el("label", {}, "head ", which)
-      : null,
+    options.length ? choice("colour", "the text is coloured by", options, selection) : null,
+    usesHeads && selection.heads.length ? el("label", {}, "head ", which) : null,
   );
 }
 
@@ -137,12 +125,7 @@ function choice(key, legend, options, selection) {
       ` ${name} `,
     );
   });
-  return el(
-    "fieldset",
-    { class: "choice" },
-    el("legend", { text: legend }),
-    ...inputs,
-  );
+  return el("fieldset", { class: "choice" }, el("legend", { text: legend }), ...inputs);
 }
 
 /**
@@ -165,9 +148,7 @@ function panels(passage, selection) {
   const columns = el(
     "div",
     { class: "columns" },
-    passage.predictions
-      ? el("div", {}, heading("What it predicts next"), top)
-      : null,
+    passage.predictions ? el("div", {}, heading("What it predicts next"), top) : null,
     there.length
       ? el(
           "div",
@@ -203,8 +184,7 @@ function colourText(buttons, passage, { colours, selection }) {
   const t = selection.pos;
   buttons.forEach((button, i) => {
     const { weight, tip } = weightOf(passage, selection, i);
-    const rgb =
-      weight === null ? null : colours.ramp("weight", Math.sqrt(weight));
+    const rgb = weight === null ? null : colours.ramp("weight", Math.sqrt(weight));
     button.style.background = rgb ? `rgb(${rgb})` : "";
     button.style.color = rgb ? inkOn(rgb) : "";
     button.title = tip;
@@ -221,23 +201,14 @@ function colourText(buttons, passage, { colours, selection }) {
  * @param {number} i
  * @returns {{weight: number | null, tip: string}}
  */
-function weightOf(
-  { patterns, predictions, tokens },
-  { colour, head, heads, pos },
-  i,
-) {
+function weightOf({ patterns, predictions, tokens }, { colour, head, heads, pos }, i) {
   const [h, n] = [heads.indexOf(head), tokens.length];
   if (colour === "attention" && patterns && h >= 0 && i <= pos) {
     const weight = patterns[(h * n + pos) * n + i];
     const tip = `${head} gives position ${i} a weight of ${weight.toFixed(4)} from position ${pos}`;
     return { weight, tip };
   }
-  if (
-    colour === "foreseen" &&
-    predictions &&
-    i > 0 &&
-    Number.isFinite(predictions.prob[i - 1])
-  ) {
+  if (colour === "foreseen" && predictions && i > 0 && Number.isFinite(predictions.prob[i - 1])) {
     const weight = predictions.prob[i - 1];
     return {
       weight,

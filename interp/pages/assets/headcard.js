@@ -19,12 +19,7 @@ export function headCard(place, passage, facts, context) {
   const title = el("h3");
   const map = el("div");
   const words = el("div", { class: "words" });
-  const columns = el(
-    "div",
-    { class: "columns" },
-    passage.patterns ? map : null,
-    words,
-  );
+  const columns = el("div", { class: "columns" }, passage.patterns ? map : null, words);
   place.replaceChildren(title, columns);
   let [last, width] = ["", 0];
   selection.on(place, () => {
@@ -32,9 +27,7 @@ export function headCard(place, passage, facts, context) {
     if (head === last && width === place.clientWidth) return;
     [last, width] = [head, place.clientWidth];
     const named = facts.labelsOf(head).join(", ");
-    title.textContent = facts.labels.length
-      ? `${head}: ${named || "no confirmed label"}`
-      : head;
+    title.textContent = facts.labels.length ? `${head}: ${named || "no confirmed label"}` : head;
     if (passage.patterns) drawPattern(map, passage, context);
     words.replaceChildren(...tablesOf(head, facts));
   });
@@ -107,14 +100,7 @@ function ends(row, name, digits = 3) {
 /** @param {Record<string, any>[]} rows */
 function labelsTable(rows) {
   if (!rows.length) return null;
-  const columns = [
-    "label",
-    "score",
-    "null",
-    "effect (nats)",
-    "control",
-    "outcome",
-  ];
+  const columns = ["label", "score", "null", "effect (nats)", "control", "outcome"];
   const cells = rows.map((row) => [
     row.label,
     number(row.score, 2),
@@ -130,23 +116,13 @@ function labelsTable(rows) {
 function scoresTable(rows) {
   const away = (/** @type {Record<string, any>} */ row) =>
     Math.abs(row.value - row.null) / Math.max(Math.abs(row.null), 0.02);
-  const furthest = rows
-    .filter((row) => row.null !== null)
-    .sort((a, b) => away(b) - away(a));
+  const furthest = rows.filter((row) => row.null !== null).sort((a, b) => away(b) - away(a));
   if (!furthest.length) return null;
   const units = /** @type {Record<string, string>} */ ({
     span: " (keys)",
     distance: " (positions)",
   });
-  const columns = [
-    "score",
-    "value",
-    "95 %",
-    "uniform",
-    "permuted",
-    "untrained",
-    "q",
-  ];
+  const columns = ["score", "value", "95 %", "uniform", "permuted", "untrained", "q"];
   const cells = furthest
     .slice(0, 10)
     .map((row) => [
@@ -156,36 +132,22 @@ function scoresTable(rows) {
       number(row.null),
       number(row.null_permuted),
       number(row.null_untrained),
-      row.q_value !== null && row.q_value < 0.001
-        ? "<0.001"
-        : number(row.q_value),
+      row.q_value !== null && row.q_value < 0.001 ? "<0.001" : number(row.q_value),
     ]);
   return tableOf("Scores furthest from uniform attention", columns, cells);
 }
 
 /** @param {import("./headfacts.js").Card} card */
 function cardTables({ copying, examples, writes }) {
-  const attends = examples.map((e) => [
-    e.weight.toFixed(2),
-    `${e.key} at −${e.back}`,
-    e.text,
-  ]);
+  const attends = examples.map((e) => [e.weight.toFixed(2), `${e.key} at −${e.back}`, e.text]);
   const written = writes.map(({ token, raises }) => [token, raises]);
   const heading = `Writes, on attending to a token (copying ${signed(copying)})`;
   return [
     examples.length
-      ? tableOf(
-          "Attends most, in context",
-          ["weight", "key", "text up to the query"],
-          attends,
-        )
+      ? tableOf("Attends most, in context", ["weight", "key", "text up to the query"], attends)
       : null,
     writes.length
-      ? tableOf(
-          heading,
-          ["token", "raises (logits, before LayerNorm's scales)"],
-          written,
-        )
+      ? tableOf(heading, ["token", "raises (logits, before LayerNorm's scales)"], written)
       : null,
   ];
 }

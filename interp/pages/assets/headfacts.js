@@ -20,19 +20,14 @@ import { records } from "./text.js";
  * @returns {Promise<Card>}
  */
 async function cardFrom(found) {
-  const [weights, backs] = [
-    await decode(found.example_weight),
-    await decode(found.example_back),
-  ];
+  const [weights, backs] = [await decode(found.example_weight), await decode(found.example_back)];
   const examples = Array.from(weights, (weight, i) => {
     const [key, text] = [found.example_key[i], found.example_text[i]];
     return { weight, back: backs[i], key, text };
   });
-  const writes = found.write_token.map(
-    (/** @type {string} */ token, /** @type {number} */ i) => {
-      return { token, raises: found.write_raised[i] };
-    },
-  );
+  const writes = found.write_token.map((/** @type {string} */ token, /** @type {number} */ i) => {
+    return { token, raises: found.write_raised[i] };
+  });
   return { head: found.head, copying: found.copying, examples, writes };
 }
 
@@ -47,26 +42,18 @@ export async function headFacts(doc, colours, heads) {
   const effects = records(tableOfKind(doc, "ComponentEffects"));
   const found = doc.results.filter((result) => result.kind === "HeadCard");
   const cards = await Promise.all(found.map(cardFrom));
-  const isOf =
-    (/** @type {string} */ head) => (/** @type {Record<string, any>} */ row) =>
-      row.head === head || `L${row.layer}.H${row.head}` === head;
+  const isOf = (/** @type {string} */ head) => (/** @type {Record<string, any>} */ row) =>
+    row.head === head || `L${row.layer}.H${row.head}` === head;
   const labelsOf = (/** @type {string} */ head) =>
-    labels
-      .filter((row) => row.confirmed && isOf(head)(row))
-      .map((row) => String(row.label));
+    labels.filter((row) => row.confirmed && isOf(head)(row)).map((row) => String(row.label));
   const effectOf = (/** @type {string} */ head) =>
-    /** @type {number | null} */ (
-      effects.find((row) => row.component === head)?.total ?? null
-    );
+    /** @type {number | null} */ (effects.find((row) => row.component === head)?.total ?? null);
   const entropyOf = (/** @type {string} */ head) => {
-    const row = scores.find(
-      (one) => one.score === "entropy" && isOf(head)(one),
-    );
+    const row = scores.find((one) => one.score === "entropy" && isOf(head)(one));
     return /** @type {number | null} */ (row?.value ?? null);
   };
   const unit = colours.unit(resultOf(doc, "ComponentEffects")?.metric ?? "");
-  const hasCard = (/** @type {string} */ head) =>
-    Number(cards.some((card) => card.head === head));
+  const hasCard = (/** @type {string} */ head) => Number(cards.some((card) => card.head === head));
   const best = [...heads].sort(
     (a, b) =>
       labelsOf(b).length - labelsOf(a).length ||

@@ -1,6 +1,6 @@
 // @ts-check
 // A map of cells on a canvas, with a crosshair that follows the pointer and the arrow keys.
-import { crosshair, listen } from "./crosshair.js";
+import { crosshair, listenToCanvas } from "./crosshair.js";
 import { css, el, widthOf } from "./dom.js";
 import { wrap } from "./layout.js";
 import { linesOf, MONO, NAME, isSquare, placeOf, planMap } from "./mapplan.js";
@@ -45,11 +45,7 @@ function writeNames(ctx, mark, plan) {
   ctx.fillText(mark.column_label, left + across.length / 2, plan.height - 9);
   ctx.translate(8, down.length / 2);
   ctx.rotate(-Math.PI / 2);
-  ctx.fillText(
-    wrap(mark.row_label, Math.max(down.length, 60), widthOf)[0] ?? "",
-    0,
-    0,
-  );
+  ctx.fillText(wrap(mark.row_label, Math.max(down.length, 60), widthOf)[0] ?? "", 0, 0);
 }
 
 /**
@@ -99,10 +95,7 @@ function reading(mark, r, c) {
     /** @type {string[]} */ names,
     /** @type {number} */ i,
     /** @type {boolean} */ at,
-  ) =>
-    at
-      ? `position ${i} (${names[i].replace("\n", " ")})`
-      : names[i].replace("\n", " ");
+  ) => (at ? `position ${i} (${names[i].replace("\n", " ")})` : names[i].replace("\n", " "));
   const row = name(mark.rows, r, positions && isSquare(mark));
   const column = name(mark.columns, c, positions);
   const said = Number.isNaN(value) ? "nothing" : compact(value, 4);
@@ -120,9 +113,7 @@ function following(mark, selection) {
   const choose = (/** @type {number} */ r, /** @type {number} */ c) => {
     /** @type {{pos?: number, head?: string}} */
     const change = positions ? { pos: byRow ? r : c } : {};
-    const head = [mark.rows[r], mark.columns[c]].find((name) =>
-      selection.heads.includes(name),
-    );
+    const head = [mark.rows[r], mark.columns[c]].find((name) => selection.heads.includes(name));
     if (head) change.head = head;
     if (head || positions) selection.set(change);
   };
@@ -171,7 +162,7 @@ export function drawHeatMap(place, mark, { colours, selection }, options) {
   const { choose, marked } = following(mark, selection);
   const say = options.say ?? ((r, c) => reading(mark, r, c));
   const { draw, moveTo } = crosshair(canvas, base, line, plan, { marked, say });
-  listen(canvas, plan, { moveTo, choose, marked });
+  listenToCanvas(canvas, plan, { moveTo, choose, marked });
   selection.on(canvas, draw);
   draw();
 }

@@ -29,9 +29,7 @@ export function thin(values, at, sizes, gap = 6) {
   /** @type {number[]} */
   const kept = [];
   for (const i of order) {
-    const free = kept.every(
-      (j) => Math.abs(at[i] - at[j]) >= (sizes[i] + sizes[j]) / 2 + gap,
-    );
+    const free = kept.every((j) => Math.abs(at[i] - at[j]) >= (sizes[i] + sizes[j]) / 2 + gap);
     if (free) kept.push(i);
   }
   return kept.sort((i, j) => i - j);
@@ -45,9 +43,7 @@ export function thin(values, at, sizes, gap = 6) {
  * @param {number} high
  */
 export function spread(places, gap, low, high) {
-  const order = places
-    .map((_, i) => i)
-    .sort((i, j) => places[i] - places[j] || i - j);
+  const order = places.map((_, i) => i).sort((i, j) => places[i] - places[j] || i - j);
   const out = [...places];
   order.forEach((i, k) => {
     out[i] = Math.max(out[i], k ? out[order[k - 1]] + gap : low);
@@ -122,8 +118,7 @@ export function wrap(text, width, widthOf) {
   const lines = [];
   for (const word of text.split(" ")) {
     const longer = lines.length ? `${lines[lines.length - 1]} ${word}` : word;
-    if (lines.length && widthOf(longer) <= width)
-      lines[lines.length - 1] = longer;
+    if (lines.length && widthOf(longer) <= width) lines[lines.length - 1] = longer;
     else lines.push(word);
   }
   return lines;

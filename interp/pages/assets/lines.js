@@ -17,17 +17,10 @@ function isLogarithmic(kind) {
  * @returns {{x: [number, number], y: [number, number]}}
  */
 export function linesExtent(mark) {
-  const spans = mark.spans.flatMap((span) => [
-    span.at,
-    span.low ?? NaN,
-    span.high ?? NaN,
-  ]);
+  const spans = mark.spans.flatMap((span) => [span.at, span.low ?? NaN, span.high ?? NaN]);
   const x = extent([mark.x, spans], isLogarithmic(mark.x_scale));
   const lists = mark.series.flatMap((one) => [one.values, one.low, one.high]);
-  const [low, high] = extent(
-    [...lists, mark.zero ? [0] : []],
-    isLogarithmic(mark.y_scale),
-  );
+  const [low, high] = extent([...lists, mark.zero ? [0] : []], isLogarithmic(mark.y_scale));
   return { x, y: [mark.y_low ?? low, mark.y_high ?? high] };
 }
 
@@ -37,9 +30,7 @@ export function linesExtent(mark) {
  * @param {[number, number]} limits
  */
 function yScaleOf(mark, [low, high]) {
-  const room = isLogarithmic(mark.y_scale)
-    ? 0
-    : 0.05 * (high - low || Math.abs(high) || 1);
+  const room = isLogarithmic(mark.y_scale) ? 0 : 0.05 * (high - low || Math.abs(high) || 1);
   return makeScale(
     mark.y_scale,
     low - (mark.y_low === null ? room : 0),
@@ -60,9 +51,7 @@ function besides(mark, X) {
   const gaps = at.slice(1).map((x, i) => x - at[i]);
   const step = (0.4 * Math.min(60, ...gaps)) / Math.max(marked.length, 4);
   return (/** @type {SeriesMark} */ one) =>
-    mark.dodge && one.marker
-      ? step * (marked.indexOf(one) - (marked.length - 1) / 2)
-      : 0;
+    mark.dodge && one.marker ? step * (marked.indexOf(one) - (marked.length - 1) / 2) : 0;
 }
 
 /**
@@ -76,10 +65,7 @@ export function drawLines(place, mark, { colours, selection }, options) {
   const [low, high] = options.limits?.x ?? own.x;
   const x = makeScale(mark.x_scale, low, high, 0, 0.03);
   const y = yScaleOf(mark, options.limits?.y ?? own.y);
-  const tags = Math.max(
-    0,
-    ...mark.series.map((one) => widthOf(short(one.tag))),
-  );
+  const tags = Math.max(0, ...mark.series.map((one) => widthOf(short(one.tag))));
   const width = Math.min(options.width, options.alone ? 680 : 460);
   const label = `${mark.title ? `${mark.title}: ` : ""}${mark.y_label} against ${mark.x_label}`;
   const { root, X, Y, box } = frame({
@@ -109,9 +95,7 @@ export function drawLines(place, mark, { colours, selection }, options) {
   }
   const beside = besides(mark, X);
   for (const one of mark.series) {
-    root.append(
-      drawSeries(one, mark, (v) => X(v) + beside(one), Y, colours, selection),
-    );
+    root.append(drawSeries(one, mark, (v) => X(v) + beside(one), Y, colours, selection));
   }
   drawTags(root, mark, X, Y, box, colours);
   place.append(el("div", { class: "scroll" }, root));
@@ -127,9 +111,7 @@ function drawSpan(span, X, box, colours) {
   const stroke = paint(colours, "for");
   const interval = span.low !== null && span.high !== null;
   const said = `${span.name} ${compact(span.at, 4)}`;
-  const ends = interval
-    ? ` [${compact(span.low ?? 0, 4)}, ${compact(span.high ?? 0, 4)}]`
-    : "";
+  const ends = interval ? ` [${compact(span.low ?? 0, 4)}, ${compact(span.high ?? 0, 4)}]` : "";
   const group = svg("g", {}, svg("title", { text: said + ends }));
   if (interval) {
     const [left, right] = [X(span.low ?? 0), X(span.high ?? 0)];
@@ -165,9 +147,7 @@ function drawTags(root, mark, X, Y, box, colours) {
   const tagged = mark.series.flatMap((one) => {
     let i = mark.x.length - 1;
     while (i >= 0 && !Number.isFinite(one.values[i])) i -= 1;
-    return one.tag && i >= 0
-      ? [{ one, x: X(mark.x[i]), y: Y(one.values[i]) }]
-      : [];
+    return one.tag && i >= 0 ? [{ one, x: X(mark.x[i]), y: Y(one.values[i]) }] : [];
   });
   const heights = spread(
     tagged.map(({ y }) => y),

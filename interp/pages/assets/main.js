@@ -35,8 +35,7 @@ async function drawFigures(doc, context) {
   const marks = new Map(
     await Promise.all(
       doc.figures.map(
-        async ({ name, mark }) =>
-          /** @type {const} */ ([name, await decodeAll(mark)]),
+        async ({ name, mark }) => /** @type {const} */ ([name, await decodeAll(mark)]),
       ),
     ),
   );
@@ -52,12 +51,7 @@ async function drawFigures(doc, context) {
   draw();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   window.addEventListener("resize", () => {
-    if (
-      placesOf("figure").some(
-        ([place]) => widths.get(place) !== place.clientWidth,
-      )
-    )
-      draw();
+    if (placesOf("figure").some(([place]) => widths.get(place) !== place.clientWidth)) draw();
   });
 }
 
@@ -99,9 +93,7 @@ function listen({ selection }) {
     };
     link.addEventListener("click", (event) => {
       event.preventDefault(); // the address keeps the selection, not the section
-      document
-        .querySelector(link.getAttribute("href") ?? "#")
-        ?.scrollIntoView();
+      document.querySelector(link.getAttribute("href") ?? "#")?.scrollIntoView();
       selection.set(change);
     });
   }
@@ -127,8 +119,7 @@ async function start() {
   addTables(doc);
   for (const [place, view] of placesOf("view")) {
     if (view === "explorer") explorer(place, passage, context);
-    if (view === "atlas")
-      atlas(place, passage, facts, context, doc.config.n_heads);
+    if (view === "atlas") atlas(place, passage, facts, context, doc.config.n_heads);
     if (view === "head") headCard(place, passage, facts, context);
   }
   await drawFigures(doc, context);
@@ -141,12 +132,8 @@ async function start() {
  * @param {Passage} passage
  */
 function positionsOf(doc, passage) {
-  const marks = doc.figures.flatMap(({ mark }) =>
-    mark.mark === "Panels" ? mark.marks : [mark],
-  );
-  const lengths = marks.map((mark) =>
-    mark.columns_are === "positions" ? mark.columns.length : 0,
-  );
+  const marks = doc.figures.flatMap(({ mark }) => (mark.mark === "Panels" ? mark.marks : [mark]));
+  const lengths = marks.map((mark) => (mark.columns_are === "positions" ? mark.columns.length : 0));
   return Math.max(passage.tokens.length, 0, ...lengths);
 }
 

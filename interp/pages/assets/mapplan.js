@@ -26,9 +26,7 @@ function nameWidth(name) {
  * @param {HeatMapMark} mark
  */
 export function isSquare(mark) {
-  return (
-    mark.rows.length > 1 && mark.rows.join("\0") === mark.columns.join("\0")
-  );
+  return mark.rows.length > 1 && mark.rows.join("\0") === mark.columns.join("\0");
 }
 
 /**
@@ -36,8 +34,7 @@ export function isSquare(mark) {
  * @returns {(value: number) => number} the place on the ramp
  */
 export function placeOf(mark) {
-  const within =
-    mark.scale === "symlog" ? Math.min(nearZero(mark.values), mark.high) : 0;
+  const within = mark.scale === "symlog" ? Math.min(nearZero(mark.values), mark.high) : 0;
   return makeScale(mark.scale, mark.low, mark.high, within).at;
 }
 
@@ -51,10 +48,7 @@ function cellSize(mark, room, alone) {
   const rows = Math.max(1, mark.rows.length);
   const widths = mark.columns.map(nameWidth).sort((a, b) => a - b);
   const widest = widths[widths.length - 1] ?? 0;
-  const numbers = Math.max(
-    0,
-    ...mark.numbers.flat().map((text) => widthOf(text, 10) + 6),
-  );
+  const numbers = Math.max(0, ...mark.numbers.flat().map((text) => widthOf(text, 10) + 6));
   if (isSquare(mark)) {
     const fitting = Math.floor(Math.min(room, alone ? 560 : room) / n);
     const cell = Math.max(2, numbers, Math.min(fitting, 26));
@@ -70,10 +64,7 @@ function cellSize(mark, room, alone) {
     const mostAreCharacters = (widths[Math.floor(0.9 * (n - 1))] ?? 0) <= 12;
     width = Math.min(Math.max(width, mostAreCharacters ? 8 : 4), 16);
   }
-  const height = Math.min(
-    Math.max(Math.floor(600 / rows), 7),
-    rows < 4 ? 22 : 16,
-  );
+  const height = Math.min(Math.max(Math.floor(600 / rows), 7), rows < 4 ? 22 : 16);
   return { width: Math.max(width, numbers), height: numbers ? 20 : height };
 }
 
@@ -91,9 +82,7 @@ export function namesWithRoom(names, cell, needed) {
     return places.filter(Number.isInteger).map((i) => ({ i, text: String(i) }));
   }
   const step = Math.ceil(needed / cell);
-  return names
-    .map((name, i) => ({ i, text: name }))
-    .filter(({ i }) => i % step === 0);
+  return names.map((name, i) => ({ i, text: name })).filter(({ i }) => i % step === 0);
 }
 
 /**
@@ -104,30 +93,19 @@ export function namesWithRoom(names, cell, needed) {
 export function planMap(mark, width, alone) {
   const anyRowNames = Math.max(0, ...mark.rows.map(nameWidth));
   const label = mark.row_label ? 18 : 0;
-  const guess = cellSize(
-    mark,
-    width - Math.min(anyRowNames, 180) - label - 14,
-    alone,
-  );
+  const guess = cellSize(mark, width - Math.min(anyRowNames, 180) - label - 14, alone);
   const rowNames = namesWithRoom(mark.rows, guess.height, 7);
-  const left =
-    label + 8 + Math.max(0, ...rowNames.map(({ text }) => nameWidth(text)));
+  const left = label + 8 + Math.max(0, ...rowNames.map(({ text }) => nameWidth(text)));
   const cell = cellSize(mark, width - left - 6, alone);
   const across = cells(mark.columns.length, cell.width, mark.column_breaks);
   const down = cells(mark.rows.length, cell.height, mark.row_breaks);
   const wide = mark.columns.filter((name) => nameWidth(name) > cell.width - 1);
   const fewWide = wide.length <= 0.5 * mark.columns.length;
   const needed = wide.length && !fewWide ? LINE - 1 : Math.min(8, cell.width);
-  const columnNames = namesWithRoom(
-    mark.columns,
-    cell.width,
-    cell.width < 5 ? 99 : needed,
-  );
+  const columnNames = namesWithRoom(mark.columns, cell.width, cell.width < 5 ? 99 : needed);
   const allShown = columnNames.length === mark.columns.length;
   const isTurned = (/** @type {string} */ text) =>
-    allShown
-      ? !fewWide || nameWidth(text) > cell.width - 1
-      : !/^\d+$/.test(text);
+    allShown ? !fewWide || nameWidth(text) > cell.width - 1 : !/^\d+$/.test(text);
   const heights = columnNames.map(({ text }) =>
     isTurned(text) ? nameWidth(text) + 4 : LINE * linesOf(text).length + 2,
   );

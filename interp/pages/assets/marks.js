@@ -60,8 +60,7 @@ function drawOne(place, mark, context, options) {
     const pressed = () => String(selection.head === mark.title);
     selection.on(button, () => button.setAttribute("aria-pressed", pressed()));
     place.append(el("p", { class: "mark-title" }, button));
-  } else if (mark.title)
-    place.append(el("p", { class: "mark-title", text: mark.title }));
+  } else if (mark.title) place.append(el("p", { class: "mark-title", text: mark.title }));
   DRAWN[mark.mark](place, mark, context, options);
 }
 
@@ -79,8 +78,7 @@ function drawPanels(place, mark, context, width) {
     class: "panels",
     style: { "--columns": String(columns) },
   });
-  if (mark.title)
-    place.append(el("p", { class: "mark-title", text: mark.title }));
+  if (mark.title) place.append(el("p", { class: "mark-title", text: mark.title }));
   place.append(grid);
   const limits = mark.share ? shared(mark.marks) : undefined;
   for (const one of mark.marks) {
@@ -111,10 +109,7 @@ export function shared(marks) {
   const wider = (
     /** @type {[number, number]} */ b,
     /** @type {[number, number] | undefined} */ a,
-  ) =>
-    /** @type {[number, number]} */ (
-      a ? [Math.min(a[0], b[0]), Math.max(a[1], b[1])] : b
-    );
+  ) => /** @type {[number, number]} */ (a ? [Math.min(a[0], b[0]), Math.max(a[1], b[1])] : b);
   for (const mark of marks) {
     const own = limitsOf(mark);
     if (own.x) limits.x = wider(own.x, limits.x);
@@ -147,13 +142,8 @@ function limitsOf(mark) {
  * @param {number} width
  */
 function addBar(place, marks, { colours }, width) {
-  const maps = /** @type {HeatMapMark[]} */ (
-    marks.filter((mark) => mark.mark === "HeatMap")
-  );
-  if (maps.length)
-    place.append(
-      el("div", { class: "scroll" }, colourBar(maps, colours, width)),
-    );
+  const maps = /** @type {HeatMapMark[]} */ (marks.filter((mark) => mark.mark === "HeatMap"));
+  if (maps.length) place.append(el("div", { class: "scroll" }, colourBar(maps, colours, width)));
 }
 
 /**
@@ -169,8 +159,7 @@ function addLegend(place, marks, { colours }) {
     if (mark.mark === "Dots" && mark.series.length > 1 && mark.names.length) {
       const kinds = markersOf(mark);
       mark.series.forEach((one, k) => {
-        if (one.name)
-          entries.set(one.name, swatch(one, kinds[k], false, colours));
+        if (one.name) entries.set(one.name, swatch(one, kinds[k], false, colours));
       });
     }
     if (mark.mark !== "Lines" || !mark.legend) continue;
@@ -184,9 +173,7 @@ function addLegend(place, marks, { colours }) {
       if (name) entries.set(name, swatch(look, "", true, colours));
     }
   }
-  const lines = [...entries].map(([name, drawn]) =>
-    el("span", {}, drawn, name),
-  );
+  const lines = [...entries].map(([name, drawn]) => el("span", {}, drawn, name));
   if (lines.length) place.append(el("p", { class: "legend" }, ...lines));
 }
 

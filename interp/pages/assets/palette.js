@@ -11,9 +11,7 @@ export function makeColours(table) {
       const stops = table.ramps[name];
       const at = Math.min(Math.max(x, 0), 1) * (stops.length - 1);
       const i = Math.min(Math.floor(at), stops.length - 2);
-      return stops[i].map((low, k) =>
-        Math.round(low + (stops[i + 1][k] - low) * (at - i)),
-      );
+      return stops[i].map((low, k) => Math.round(low + (stops[i + 1][k] - low) * (at - i)));
     },
     colour: (name) => table.colours[name] ?? name,
     visible: (character) => {

@@ -43,10 +43,7 @@ async function firstOf(field, batchAxis) {
   const batch = field.shape[batchAxis];
   const out = new Float64Array(outer * inner);
   for (let i = 0; i < outer; i++) {
-    out.set(
-      all.subarray(i * batch * inner, i * batch * inner + inner),
-      i * inner,
-    );
+    out.set(all.subarray(i * batch * inner, i * batch * inner + inner), i * inner);
   }
   return out;
 }
@@ -103,9 +100,7 @@ export async function readPassage(doc, colours) {
   const given = source?.tokens;
   const tokens = !given
     ? []
-    : Array.from(
-        given.shape.length > 1 ? await firstOf(given, 0) : await decode(given),
-      );
+    : Array.from(given.shape.length > 1 ? await firstOf(given, 0) : await decode(given));
   /** @type {Record<string, Part>} */
   const parts = {};
   for (const by of ["block", "head", "source"]) {
@@ -116,8 +111,7 @@ export async function readPassage(doc, colours) {
   return {
     tokens,
     characters,
-    glyph: (token) =>
-      characters ? colours.visible(characters[token]) : String(token),
+    glyph: (token) => (characters ? colours.visible(characters[token]) : String(token)),
     patterns: fits ? await decode(patterns.patterns) : null,
     parts,
     predictions: await predictionsOf(found),

@@ -14,14 +14,7 @@ const LONGEST = 14; // names are tried for so many points, the largest first
  */
 export function pointsExtent(mark) {
   const logarithmic = mark.scale === "log" || mark.scale === "log2";
-  const lists = [
-    mark.x,
-    mark.y,
-    mark.x_low,
-    mark.x_high,
-    mark.y_low,
-    mark.y_high,
-  ];
+  const lists = [mark.x, mark.y, mark.x_low, mark.x_high, mark.y_low, mark.y_high];
   const both = extent(lists, logarithmic);
   return { x: both, y: both };
 }
@@ -71,17 +64,9 @@ function point(mark, i, X, Y, colours, selection) {
   const blue = paint(colours, "blue");
   const [x, y] = [X(mark.x[i]), Y(mark.y[i])];
   const group = svg("g", { class: "dot" });
-  const between = (
-    /** @type {Numbers | null} */ low,
-    /** @type {Numbers | null} */ high,
-  ) =>
-    low && high && Number.isFinite(low[i]) && Number.isFinite(high[i])
-      ? [low[i], high[i]]
-      : null;
-  const [across, up] = [
-    between(mark.x_low, mark.x_high),
-    between(mark.y_low, mark.y_high),
-  ];
+  const between = (/** @type {Numbers | null} */ low, /** @type {Numbers | null} */ high) =>
+    low && high && Number.isFinite(low[i]) && Number.isFinite(high[i]) ? [low[i], high[i]] : null;
+  const [across, up] = [between(mark.x_low, mark.x_high), between(mark.y_low, mark.y_high)];
   const stroke = { stroke: blue, "stroke-opacity": 0.6 };
   if (across) {
     group.append(
@@ -94,21 +79,14 @@ function point(mark, i, X, Y, colours, selection) {
       }),
     );
   }
-  if (up)
-    group.append(
-      svg("line", { x1: x, x2: x, y1: Y(up[0]), y2: Y(up[1]), ...stroke }),
-    );
+  if (up) group.append(svg("line", { x1: x, x2: x, y1: Y(up[0]), y2: Y(up[1]), ...stroke }));
   const said = (/** @type {number} */ v, /** @type {number[] | null} */ ends) =>
-    compact(v, 4) +
-    (ends ? ` [${ends.map((end) => compact(end, 4)).join(", ")}]` : "");
+    compact(v, 4) + (ends ? ` [${ends.map((end) => compact(end, 4)).join(", ")}]` : "");
   const ringed = mark.ringed.includes(i);
   const text =
     `${name}: ${said(mark.x[i], across)} · ${mark.x_label}; ` +
     `${said(mark.y[i], up)} · ${mark.y_label}`;
-  group.append(
-    svg("title", { text }),
-    svg("circle", { cx: x, cy: y, r: 3.5, fill: blue }),
-  );
+  group.append(svg("title", { text }), svg("circle", { cx: x, cy: y, r: 3.5, fill: blue }));
   if (ringed) {
     const ring = {
       r: 7,
@@ -123,9 +101,7 @@ function point(mark, i, X, Y, colours, selection) {
     group.append(halo);
     group.classList.add("choose");
     group.addEventListener("click", () => selection.set({ head: name }));
-    selection.on(group, () =>
-      halo.classList.toggle("selected", selection.head === name),
-    );
+    selection.on(group, () => halo.classList.toggle("selected", selection.head === name));
   }
   return group;
 }
@@ -139,14 +115,9 @@ function point(mark, i, X, Y, colours, selection) {
  * @param {Box} box
  */
 function nameLargest(root, mark, X, Y, box) {
-  const there = mark.names
-    .map((_, i) => i)
-    .filter((i) => Number.isFinite(mark.x[i] + mark.y[i]));
-  const size = (/** @type {number} */ i) =>
-    Math.max(Math.abs(mark.x[i]), Math.abs(mark.y[i]));
-  const largest = [...there]
-    .sort((a, b) => size(b) - size(a) || a - b)
-    .slice(0, LONGEST);
+  const there = mark.names.map((_, i) => i).filter((i) => Number.isFinite(mark.x[i] + mark.y[i]));
+  const size = (/** @type {number} */ i) => Math.max(Math.abs(mark.x[i]), Math.abs(mark.y[i]));
+  const largest = [...there].sort((a, b) => size(b) - size(a) || a - b).slice(0, LONGEST);
   const places = largest.map((i) => {
     return {
       x: X(mark.x[i]),

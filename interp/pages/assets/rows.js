@@ -30,9 +30,7 @@ function rowName(root, name, x, y, selection, look = "") {
   if (isHead) {
     text.addEventListener("click", choose);
     text.classList.add("choose");
-    selection.on(text, () =>
-      text.classList.toggle("selected", selection.head === name),
-    );
+    selection.on(text, () => text.classList.toggle("selected", selection.head === name));
   }
   if (name !== short(name)) text.append(svg("title", { text: name }));
   root.append(text);
@@ -58,10 +56,7 @@ export function drawBars(place, mark, { colours, selection }, options) {
   const [low, high] = options.limits?.x ?? extentOf(mark).x;
   const room = Math.max(0, ...texts.map((text) => widthOf(text))) + 8;
   const inside = Math.max(width - left - 14, 120);
-  const free = Math.max(
-    inside - room * ((low < 0 ? 1 : 0) + (high > 0 ? 1 : 0)),
-    60,
-  );
+  const free = Math.max(inside - room * ((low < 0 ? 1 : 0) + (high > 0 ? 1 : 0)), 60);
   const perPixel = (high - low || 1) / free;
   const x = makeScale(
     "linear",
@@ -141,9 +136,7 @@ export function extentOf(mark) {
  */
 export function drawDots(place, mark, context, options) {
   if (!mark.names.length) {
-    place.append(
-      el("p", { class: "empty", text: mark.empty || "nothing to show" }),
-    );
+    place.append(el("p", { class: "empty", text: mark.empty || "nothing to show" }));
     return;
   }
   const left = roomForNames(mark.names);
@@ -167,12 +160,10 @@ export function drawDots(place, mark, context, options) {
       }),
     );
   }
-  const apart =
-    mark.series.length > 1 ? Math.min(6, (step - 5) / mark.series.length) : 0;
+  const apart = mark.series.length > 1 ? Math.min(6, (step - 5) / mark.series.length) : 0;
   mark.names.forEach((name, i) => {
     const middle = Y(3 + step * (i + 0.5));
-    const look =
-      mark.strong === null ? "" : mark.strong.includes(i) ? "strong" : "soft";
+    const look = mark.strong === null ? "" : mark.strong.includes(i) ? "strong" : "soft";
     rowName(root, name, left - 8, middle, context.selection, look);
     mark.series.forEach((one, k) => {
       const y = middle + apart * (k - (mark.series.length - 1) / 2);
@@ -194,10 +185,7 @@ export function drawDots(place, mark, context, options) {
  */
 function dot(one, k, i, name, X, y, label, colours) {
   const value = one.values[i];
-  const [low, high] = [
-    one.low ? one.low[i] : NaN,
-    one.high ? one.high[i] : NaN,
-  ];
+  const [low, high] = [one.low ? one.low[i] : NaN, one.high ? one.high[i] : NaN];
   const known = Number.isFinite(low) && Number.isFinite(high);
   const group = svg("g", { class: "dot", opacity: one.faint ? 0.5 : 1 });
   if (Number.isNaN(value)) return group;
@@ -209,9 +197,7 @@ function dot(one, k, i, name, X, y, label, colours) {
     const line = { x1: X(low), x2: X(high), y1: y, y2: y };
     group.append(svg("line", { ...line, stroke: fill, "stroke-width": 1.6 }));
   }
-  group.append(
-    marker(one.marker || MARKERS[k % MARKERS.length], X(value), y, { fill }),
-  );
+  group.append(marker(one.marker || MARKERS[k % MARKERS.length], X(value), y, { fill }));
   return group;
 }
 

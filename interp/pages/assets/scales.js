@@ -39,22 +39,18 @@ function transformOf(kind, within) {
  */
 export function makeScale(kind, low, high, within = 0, padding = 0) {
   const logarithmic = kind === "log" || kind === "log2";
-  if ((logarithmic && !(low > 0)) || (kind === "symlog" && !(within > 0)))
-    kind = "linear";
+  if ((logarithmic && !(low > 0)) || (kind === "symlog" && !(within > 0))) kind = "linear";
   const f = transformOf(kind, within);
   const length = f(high) - f(low) || Math.abs(f(high)) || 1;
-  const start =
-    f(low) === f(high) ? f(low) - length / 2 : f(low) - padding * length;
+  const start = f(low) === f(high) ? f(low) - length / 2 : f(low) - padding * length;
   const whole = length * (f(low) === f(high) ? 1 : 1 + 2 * padding);
   const at = (/** @type {number} */ x) => (f(x) - start) / whole;
-  const inside = (/** @type {number} */ x) =>
-    at(x) >= -1e-9 && at(x) <= 1 + 1e-9;
+  const inside = (/** @type {number} */ x) => at(x) >= -1e-9 && at(x) <= 1 + 1e-9;
   const edges = {
     low: low - padding * (high - low),
     high: high + padding * (high - low),
   };
-  const ticks = (/** @type {number} */ n) =>
-    candidates(kind, edges, within, n).filter(inside);
+  const ticks = (/** @type {number} */ n) => candidates(kind, edges, within, n).filter(inside);
   return { kind, low, high, at, ticks };
 }
 
@@ -99,13 +95,10 @@ export function evenly(low, high, n) {
   const raw = (high - low) / Math.max(n, 1);
   if (!(raw > 0)) return [low];
   const unit = 10 ** Math.floor(Math.log10(raw));
-  const step =
-    unit * ([1, 2, 2.5, 5].find((m) => m * unit >= raw * (1 - 1e-9)) ?? 10);
+  const step = unit * ([1, 2, 2.5, 5].find((m) => m * unit >= raw * (1 - 1e-9)) ?? 10);
   const first = Math.ceil(low / step - 1e-9);
   const count = Math.floor(high / step + 1e-9) - first + 1;
-  return Array.from({ length: count }, (_, i) =>
-    Number(((first + i) * step).toPrecision(12)),
-  );
+  return Array.from({ length: count }, (_, i) => Number(((first + i) * step).toPrecision(12)));
 }
 
 /**
@@ -148,9 +141,7 @@ export function extent(lists, positive = false) {
  * @param {ArrayLike<number>} values
  */
 export function nearZero(values) {
-  const sizes = Array.from(values, Math.abs).filter(
-    (x) => Number.isFinite(x) && x > 0,
-  );
+  const sizes = Array.from(values, Math.abs).filter((x) => Number.isFinite(x) && x > 0);
   sizes.sort((a, b) => a - b);
   const quantile = (/** @type {number} */ q) => {
     const place = q * (sizes.length - 1);

@@ -19,12 +19,9 @@ export function drawSeries(one, mark, X, Y, colours, selection) {
     `${X(mark.x[i]).toFixed(1)},${Y(list[i]).toFixed(1)}`;
   const there = (/** @type {Numbers | null} */ list, /** @type {number} */ i) =>
     list !== null && Number.isFinite(list[i]) && Number.isFinite(Y(list[i]));
-  const places = Array.from(mark.x, (_, i) => i).filter((i) =>
-    Number.isFinite(X(mark.x[i])),
-  );
+  const places = Array.from(mark.x, (_, i) => i).filter((i) => Number.isFinite(X(mark.x[i])));
   const { low, high } = one;
-  const ends =
-    low && high ? places.filter((i) => there(low, i) && there(high, i)) : [];
+  const ends = low && high ? places.filter((i) => there(low, i) && there(high, i)) : [];
   const bars = !one.line || (mark.dodge && one.marker !== "");
   if (low && high && bars) {
     for (const i of ends) {
@@ -33,19 +30,13 @@ export function drawSeries(one, mark, X, Y, colours, selection) {
       group.append(svg("line", { ...line, stroke, "stroke-width": 1.3 }));
     }
   } else if (low && high) {
-    const round = [
-      ...ends.map((i) => at(i, high)),
-      ...ends.reverse().map((i) => at(i, low)),
-    ];
+    const round = [...ends.map((i) => at(i, high)), ...ends.reverse().map((i) => at(i, low))];
     const band = { fill: stroke, "fill-opacity": one.faint ? 0.12 : 0.2 };
-    if (round.length)
-      group.append(svg("path", { d: `M${round.join("L")}Z`, ...band }));
+    if (round.length) group.append(svg("path", { d: `M${round.join("L")}Z`, ...band }));
   }
   const seen = places.filter((i) => there(one.values, i));
   if (one.line) {
-    const d = seen.map(
-      (i, k) => `${k && seen[k - 1] === i - 1 ? "L" : "M"}${at(i, one.values)}`,
-    );
+    const d = seen.map((i, k) => `${k && seen[k - 1] === i - 1 ? "L" : "M"}${at(i, one.values)}`);
     const dash = one.dashed ? { "stroke-dasharray": "5 3" } : {};
     const look = {
       fill: "none",
@@ -75,11 +66,8 @@ export function drawSeries(one, mark, X, Y, colours, selection) {
  */
 function readingOf(one, mark, i) {
   const { low, high } = one;
-  const known =
-    low && high && Number.isFinite(low[i]) && Number.isFinite(high[i]);
-  const interval = known
-    ? ` [${compact(low[i], 4)}, ${compact(high[i], 4)}]`
-    : "";
+  const known = low && high && Number.isFinite(low[i]) && Number.isFinite(high[i]);
+  const interval = known ? ` [${compact(low[i], 4)}, ${compact(high[i], 4)}]` : "";
   const tick = mark.ticks.find(([place]) => place === mark.x[i]);
   const name = one.name || one.tag;
   const place = `${tick ? tick[1] : compact(mark.x[i], 4)} · ${mark.x_label}`;
@@ -98,13 +86,9 @@ function hover(group, one, mark, seen, selection) {
   if (!seen.length) return;
   const last = readingOf(one, mark, seen[seen.length - 1]);
   group.prepend(svg("title", { text: one.name || one.tag ? last : "" }));
-  const head = [one.tag, one.name].find((name) =>
-    selection.heads.includes(name),
-  );
+  const head = [one.tag, one.name].find((name) => selection.heads.includes(name));
   if (!head) return;
   group.classList.add("choose");
   group.addEventListener("click", () => selection.set({ head }));
-  selection.on(group, () =>
-    group.classList.toggle("selected", selection.head === head),
-  );
+  selection.on(group, () => group.classList.toggle("selected", selection.head === head));
 }

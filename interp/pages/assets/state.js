@@ -25,8 +25,7 @@ export function makeSelection(heads, nPos) {
       history.replaceState(null, "", addressOf(selection));
       show();
     },
-    restore: () =>
-      void Object.assign(selection, readAddress(location.hash, heads, nPos)),
+    restore: () => void Object.assign(selection, readAddress(location.hash, heads, nPos)),
     show,
   };
   return selection;
@@ -57,8 +56,7 @@ export function readAddress(hash, heads, nPos) {
   /** @type {{pos?: number, head?: string}} */
   const found = {};
   const pos = given.get("pos");
-  if (pos && Number.isInteger(Number(pos)))
-    found.pos = within(Number(pos), nPos);
+  if (pos && Number.isInteger(Number(pos))) found.pos = within(Number(pos), nPos);
   const head = given.get("head");
   if (head && heads.includes(head)) found.head = head;
   return found;

@@ -41,9 +41,7 @@ export function csvOf(table) {
     const text = x === null ? "" : String(x);
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  return [table.columns, ...table.rows]
-    .map((row) => `${row.map(cell).join(",")}\n`)
-    .join("");
+  return [table.columns, ...table.rows].map((row) => `${row.map(cell).join(",")}\n`).join("");
 }
 
 /**
@@ -53,7 +51,5 @@ export function csvOf(table) {
  */
 export function records(table) {
   if (!table) return [];
-  return table.rows.map((row) =>
-    Object.fromEntries(table.columns.map((c, i) => [c, row[i]])),
-  );
+  return table.rows.map((row) => Object.fromEntries(table.columns.map((c, i) => [c, row[i]])));
 }

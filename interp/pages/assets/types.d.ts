@@ -184,12 +184,7 @@ interface Chosen {
   heads: string[];
   nPos: number;
   on: (place: Element, view: () => void) => void;
-  set: (change: {
-    pos?: number;
-    head?: string;
-    by?: string;
-    colour?: string;
-  }) => void;
+  set: (change: { pos?: number; head?: string; by?: string; colour?: string }) => void;
   restore: () => void;
   show: () => void;
 }
