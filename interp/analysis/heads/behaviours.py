@@ -92,6 +92,7 @@ class Behaviours:
         keys: np.ndarray = masks[..., names.index(label)].cpu().numpy()
         return keys
 
+    @torch.no_grad()
     def _rise(
         self, of: np.ndarray, at: np.ndarray, keys: np.ndarray, rng: np.random.Generator
     ) -> np.ndarray:

@@ -73,7 +73,6 @@ class Row:
     caused: Caused
 
 
-@torch.no_grad()
 def label_heads(
     model: HookedGPT,
     scores: HeadScores,
@@ -97,7 +96,7 @@ def label_heads(
 
     Raises:
         CacheError: scores of another model.
-        ConfigError: a level, share or effect that makes no sense.
+        ConfigError: a level, share or effect that makes no sense; dropout in training mode.
         HookError: a model with hooks attached.
         TokenError: fewer than 10 sequences to split.
     """
