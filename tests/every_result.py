@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -15,7 +16,7 @@ from conftest import N_CTX, random_model, random_tokens
 import interp
 from interp.data.corpus import Corpus
 from interp.figures.marks import Bars
-from interp.training.history import HistoryRow, TrainingHistory
+from interp.training.history import HistoryRow, write_history
 
 CLEAN, CORRUPTED = "abcdefga", "abcdgfga"
 TEXT = "abcdefgab"
@@ -109,10 +110,14 @@ def of_weights() -> dict[str, interp.Result]:
                    validation_loss=3.1 - step / 100, grad_norm=1.0, seconds=step / 10)
         for step in (50, 100)
     ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        write_history(rows, Path(folder) / "history.csv")
+        training = interp.training_history(folder, gpt)
+    training = replace(training, provenance=replace(training.provenance, name="tiny"))
     return {
         "copying": interp.copying_scores(gpt),
         "composition": interp.composition_scores(gpt, draws=50),
-        "training": TrainingHistory.of(rows, gpt),
+        "training": training,
         "own": own,
     }
 
