@@ -34,7 +34,8 @@ def characters(n: int) -> tuple[str, ...]:
 def signed_map(n: int = 128) -> HeatMap:
     values = np.sin(np.outer(np.arange(1, 17), np.arange(n))) * np.linspace(3, 0.01, n)
     values[2, 3] = NAN
-    rows = (*tuple(f"L{i // 6}.H{i % 6}" for i in range(12)), "L0.mlp", "L1.mlp", "embed", "b_U")
+    heads = (f"L{i // 6}.H{i % 6}" for i in range(12))
+    rows = (*heads, "L0.mlp", "L1.mlp", "embed", "b_U")
     return HeatMap(
         values=values, rows=rows, columns=characters(n), label="contribution (logits)", low=-2.0,
         high=2.0, row_label="component", column_label="position: the character there",

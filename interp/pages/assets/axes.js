@@ -3,7 +3,7 @@
 import { css, isDark, svg, widthOf } from "./dom.js";
 import { thin, wrap } from "./layout.js";
 import { lighter, rgbOf } from "./palette.js";
-import { compact } from "./text.js";
+import { distinct } from "./text.js";
 
 const TEXT_LINE = 13;
 
@@ -32,7 +32,7 @@ const TEXT_LINE = 13;
  */
 export function frame({ width, height, left, right = 14, x, y, ...rest }) {
   const yTicks = y ? y.ticks(Math.max(2, height / 45)) : [];
-  const yTexts = yTicks.map((t) => compact(t));
+  const yTexts = distinct(yTicks);
   const labels = wrap(rest.yLabel ?? "", height, widthOf).filter(Boolean);
   const numbers = Math.max(0, ...yTexts.map((text) => widthOf(text)));
   const start = left ?? numbers + 12 + TEXT_LINE * labels.length + (labels.length ? 4 : 0);
@@ -100,7 +100,8 @@ export function frame({ width, height, left, right = 14, x, y, ...rest }) {
  */
 function drawXTicks(root, given, X, box, grid, { lines }) {
   const ticks = given.map((t) => (typeof t === "number" ? t : t[0]));
-  const texts = given.map((t) => (typeof t === "number" ? compact(t) : t[1]));
+  const named = given.some((t) => typeof t !== "number");
+  const texts = named ? given.map((t) => (typeof t === "number" ? "" : t[1])) : distinct(ticks);
   const at = ticks.map(X);
   const kept = thin(
     ticks,

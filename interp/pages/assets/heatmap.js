@@ -1,8 +1,7 @@
 // @ts-check
 // A map of cells on a canvas, with a crosshair that follows the pointer and the arrow keys.
 import { crosshair, listenToCanvas } from "./crosshair.js";
-import { css, el, widthOf } from "./dom.js";
-import { wrap } from "./layout.js";
+import { css, el } from "./dom.js";
 import { linesOf, MONO, NAME, isSquare, placeOf, planMap } from "./mapplan.js";
 import { inkOn } from "./palette.js";
 import { compact, short } from "./text.js";
@@ -20,7 +19,8 @@ function writeNames(ctx, mark, plan) {
   ctx.fillStyle = css("--ink");
   ctx.textBaseline = "middle";
   ctx.textAlign = "right";
-  ctx.font = `${Math.min(NAME, Math.max(cell.height + 1, 7))}px ${MONO}`;
+  const all = plan.rowNames.length === mark.rows.length;
+  ctx.font = `${all ? Math.min(NAME, Math.max(cell.height + 1, 7)) : NAME}px ${MONO}`;
   for (const { i, text } of plan.rowNames) {
     ctx.fillText(short(text), left - 4, down.starts[i] + cell.height / 2);
   }
@@ -43,9 +43,13 @@ function writeNames(ctx, mark, plan) {
   ctx.font = "11px system-ui, sans-serif";
   ctx.textAlign = "center";
   ctx.fillText(mark.column_label, left + across.length / 2, plan.height - 9);
-  ctx.translate(8, down.length / 2);
-  ctx.rotate(-Math.PI / 2);
-  ctx.fillText(wrap(mark.row_label, Math.max(down.length, 60), widthOf)[0] ?? "", 0, 0);
+  plan.labels.forEach((line, k) => {
+    ctx.save();
+    ctx.translate(8 + 13 * k, down.length / 2);
+    ctx.rotate(-Math.PI / 2);
+    ctx.fillText(line, 0, 0);
+    ctx.restore();
+  });
 }
 
 /**

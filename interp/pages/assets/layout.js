@@ -58,7 +58,7 @@ export function spread(places, gap, low, high) {
 
 /**
  * Where names stand beside their points; null where there is no room. The first ones choose first.
- * @param {{x: number, y: number, width: number}[]} points
+ * @param {{x: number, y: number, width: number, away?: number}[]} points the names' widths, and how far away they begin
  * @param {Box[]} taken boxes that no name may cover
  * @param {Box} room
  * @param {number} height of a name
@@ -66,8 +66,8 @@ export function spread(places, gap, low, high) {
  */
 export function placeNames(points, taken, room, height) {
   const boxes = [...taken];
-  return points.map(({ x, y, width }) => {
-    for (const [dx, dy] of around(width, height)) {
+  return points.map(({ x, y, width, away = 7 }) => {
+    for (const [dx, dy] of around(width, height, away)) {
       const box = {
         left: x + dx,
         right: x + dx + width,
@@ -92,16 +92,17 @@ export function placeNames(points, taken, room, height) {
  * Right and left of a point, above and below.
  * @param {number} width
  * @param {number} height
+ * @param {number} away
  */
-function around(width, height) {
-  const up = height / 2 + 5;
+function around(width, height, away) {
+  const up = height / 2 + away - 2;
   return [
-    [7, 0],
-    [-7 - width, 0],
-    [5, -up],
-    [5, up],
-    [-5 - width, -up],
-    [-5 - width, up],
+    [away, 0],
+    [-away - width, 0],
+    [away - 2, -up],
+    [away - 2, up],
+    [2 - away - width, -up],
+    [2 - away - width, up],
     [-width / 2, -up],
     [-width / 2, up],
   ];

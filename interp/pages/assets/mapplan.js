@@ -1,6 +1,6 @@
 // @ts-check
 // Of a heat map: how large its cells are, which names have room, and how values become colours.
-import { cells } from "./layout.js";
+import { cells, wrap } from "./layout.js";
 import { evenly, makeScale, nearZero } from "./scales.js";
 import { short } from "./text.js";
 import { widthOf } from "./dom.js";
@@ -51,7 +51,7 @@ function cellSize(mark, room, alone) {
   const numbers = Math.max(0, ...mark.numbers.flat().map((text) => widthOf(text, 10) + 6));
   if (isSquare(mark)) {
     const fitting = Math.floor(Math.min(room, alone ? 560 : room) / n);
-    const cell = Math.max(2, numbers, Math.min(fitting, 26));
+    const cell = Math.max(2, Math.ceil(numbers), Math.min(fitting, 26));
     return {
       width: cell,
       height: numbers ? Math.max(20, Math.min(cell, 30)) : cell,
@@ -65,7 +65,7 @@ function cellSize(mark, room, alone) {
     width = Math.min(Math.max(width, mostAreCharacters ? 8 : 4), 16);
   }
   const height = Math.min(Math.max(Math.floor(600 / rows), 7), rows < 4 ? 22 : 16);
-  return { width: Math.max(width, numbers), height: numbers ? 20 : height };
+  return { width: Math.round(Math.max(width, numbers)), height: numbers ? 20 : height };
 }
 
 /**
@@ -92,10 +92,16 @@ export function namesWithRoom(names, cell, needed) {
  */
 export function planMap(mark, width, alone) {
   const anyRowNames = Math.max(0, ...mark.rows.map(nameWidth));
-  const label = mark.row_label ? 18 : 0;
-  const guess = cellSize(mark, width - Math.min(anyRowNames, 180) - label - 14, alone);
+  const rowLabel = (/** @type {number} */ height) =>
+    wrap(mark.row_label, Math.max(height, 60), widthOf).filter(Boolean);
+  const guess = cellSize(mark, width - Math.min(anyRowNames, 180) - 32, alone);
   const rowNames = namesWithRoom(mark.rows, guess.height, 7);
-  const left = label + 8 + Math.max(0, ...rowNames.map(({ text }) => nameWidth(text)));
+  const labels = rowLabel(guess.height * mark.rows.length);
+  const left =
+    LINE * labels.length +
+    (labels.length ? 5 : 0) +
+    8 +
+    Math.max(0, ...rowNames.map(({ text }) => nameWidth(text)));
   const cell = cellSize(mark, width - left - 6, alone);
   const across = cells(mark.columns.length, cell.width, mark.column_breaks);
   const down = cells(mark.rows.length, cell.height, mark.row_breaks);
@@ -113,6 +119,7 @@ export function planMap(mark, width, alone) {
   return {
     cell,
     left,
+    labels,
     across,
     down,
     rowNames,

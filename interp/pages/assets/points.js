@@ -123,16 +123,19 @@ function nameLargest(root, mark, X, Y, box) {
       x: X(mark.x[i]),
       y: Y(mark.y[i]),
       width: widthOf(short(mark.names[i])),
+      away: mark.ringed.includes(i) ? 10 : 7,
     };
   });
   const dots = there.map((i) => {
     const [x, y] = [X(mark.x[i]), Y(mark.y[i])];
-    return { left: x - 4, right: x + 4, top: y - 4, bottom: y + 4 };
+    const r = mark.ringed.includes(i) ? 8 : 4;
+    return { left: x - r, right: x + r, top: y - r, bottom: y + r };
   });
   placeNames(places, dots, box, 11).forEach((at, k) => {
     if (!at) return;
     root.append(
       svg("text", {
+        class: "name",
         x: at.x,
         y: at.y + 4,
         text: short(mark.names[largest[k]]),

@@ -54,7 +54,7 @@ export function drawBars(place, mark, { colours, selection }, options) {
   const left = roomForNames(mark.names);
   const width = Math.min(options.width, 760);
   const [low, high] = options.limits?.x ?? extentOf(mark).x;
-  const room = Math.max(0, ...texts.map((text) => widthOf(text))) + 8;
+  const room = Math.max(0, ...texts.map((text) => widthOf(text))) + 14;
   const inside = Math.max(width - left - 14, 120);
   const free = Math.max(inside - room * ((low < 0 ? 1 : 0) + (high > 0 ? 1 : 0)), 60);
   const perPixel = (high - low || 1) / free;

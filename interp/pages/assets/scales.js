@@ -46,10 +46,11 @@ export function makeScale(kind, low, high, within = 0, padding = 0) {
   const whole = length * (f(low) === f(high) ? 1 : 1 + 2 * padding);
   const at = (/** @type {number} */ x) => (f(x) - start) / whole;
   const inside = (/** @type {number} */ x) => at(x) >= -1e-9 && at(x) <= 1 + 1e-9;
-  const edges = {
-    low: low - padding * (high - low),
-    high: high + padding * (high - low),
-  };
+  const farther = (/** @type {number} */ x, /** @type {number} */ sign) =>
+    kind === "log" || kind === "log2"
+      ? x * 10 ** (sign * padding * length)
+      : x + sign * padding * (high - low);
+  const edges = { low: farther(low, -1), high: farther(high, 1) };
   const ticks = (/** @type {number} */ n) => candidates(kind, edges, within, n).filter(inside);
   return { kind, low, high, at, ticks };
 }

@@ -28,6 +28,21 @@ export function compact(x, digits = 6) {
 }
 
 /**
+ * Numbers on an axis, with as many digits as tell them apart.
+ * @param {number[]} numbers in order, each once
+ */
+export function distinct(numbers) {
+  for (let digits = 3; digits < 15; digits++) {
+    const texts = numbers.map((x) => compact(x, digits));
+    const exact = numbers.every(
+      (x) => Math.abs(Number(x.toPrecision(digits)) - x) <= 1e-9 * Math.abs(x),
+    );
+    if (exact && new Set(texts).size === texts.length) return texts;
+  }
+  return numbers.map((x) => compact(x, 15));
+}
+
+/**
  * A name, cut if it is very long.
  * @param {string} name
  */
