@@ -63,7 +63,7 @@ class GPTConfig(StrictModel):
     each head a trained factor of its scores beside it, 1 at first. `qk_norm` brings each query and
     key to a root mean square of 1 before they are compared, with such a factor (Henry et al. 2020,
     2010.04245: there of length 1, and a factor of attn_scale · sqrt(d_head) times ours). Weights
-    are drawn with deviation `init_std`, those of the two embeddings with `embed_std`.
+    are drawn with std `init_std`, those of the two embeddings with `embed_std`.
 
     Raises:
         ConfigError: from `GPTConfig.parse`, for impossible combinations.

@@ -105,7 +105,7 @@ class TextTransformer(Transformer):
         loss = next_token_loss(out, tokens, per_token=loss_per_token)
         return loss if return_type == "loss" else (out, loss)
 
-    if TYPE_CHECKING:
+    if TYPE_CHECKING:  # torch says that calling a module gives Any
         __call__ = forward
 
     def to_tokens(self, input: Input, prepend_bos: bool = False, **_: Any) -> Tokens:

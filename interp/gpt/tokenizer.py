@@ -10,7 +10,7 @@ from interp.errors import CheckpointError, TokenError
 
 
 class CharTokenizer:
-    """One token a character; the vocabulary is the sorted set of a text's characters.
+    """One token per character; the vocabulary is the sorted set of a text's characters.
 
     There is no beginning-of-sequence token and none is ever added.
     """
