@@ -218,11 +218,8 @@ from .results.intervals import (
 from .results.provenance import (
     Provenance as Provenance,
 )
-from .results.result import (
-    Finding as Finding,
-    Result as Result,
-    Shown as Shown,
-)
+from .results.result import Result as Result
+from .results.shown import Finding as Finding, Shown as Shown
 from .store import (
     CacheStore as CacheStore,
     write_cache as write_cache,

@@ -21,7 +21,7 @@ from interp.figures.marks import (
     Series,
     Span,
 )
-from interp.results.result import Shown
+from interp.results.shown import Shown
 
 HEADS = ("L0.H0", "L0.H1", "L0.H2", "L1.H0", "L1.H1", "L1.H2")
 NAN = float("nan")

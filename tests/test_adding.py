@@ -28,7 +28,9 @@ import torch
 from interp.figures.marks import HeatMap
 from interp.gpt.model import HookedGPT
 from interp.results.provenance import Provenance
-from interp.results.result import Finding, Result, Shown, kept, to_numpy
+from interp.results.document import to_numpy
+from interp.results.result import Result
+from interp.results.shown import Finding, Shown, kept
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (new / "tests/test_output_norms.py").write_text(TEST, encoding="utf-8")
     for name, before, what in (
         ("interp/__init__.pyi", "from .analysis.self_test", PUBLIC),
-        ("interp/pages/plan.py", '    Piece(section="checks"', PIECE),
+        ("interp/pages/pieces.py", '    Piece(section="checks"', PIECE),
         ("interp/cli/analyses.py", '\n\n@command("interp check', COMMAND),
         ("README.md", "| `interp check ", ROW),
     ):

@@ -40,10 +40,10 @@ from interp.figures.marks import (
     Points,
     Series,
     Span,
-    near_zero,
 )
 from interp.figures.naming import name_largest
 from interp.figures.notebook import frame_of
+from interp.figures.ranges import near_zero
 from interp.figures.style import colormap, drawable, width_of, wrapped
 
 NAN = float("nan")

@@ -38,7 +38,7 @@ from interp import (
     write_report,
 )
 from interp.results.document import INLINE
-from interp.results.result import kept
+from interp.results.shown import kept
 
 KINDS = ["attribution", "lens", "patterns"]
 LOAD = "import sys, interp; print(type(interp.Result.load(sys.argv[1])).__name__)"

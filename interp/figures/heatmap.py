@@ -15,7 +15,8 @@ from matplotlib.image import AxesImage
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from interp.figures.axes import Letter, signed_root, signed_square
-from interp.figures.marks import HeatMap, near_zero
+from interp.figures.marks import HeatMap
+from interp.figures.ranges import near_zero
 from interp.figures.style import PLAIN, colormap, drawable, short, width_of, wrapped
 
 NAMES = 7.0  # points, where there is room

@@ -24,7 +24,6 @@ from interp.figures.palette import Ramp
 
 Scale = Literal["linear", "root", "log", "log2", "symlog"]
 Encode = Callable[[np.ndarray], Any]
-NEAR_ZERO = 30  # sizes that differ by more get a symmetric logarithmic scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,17 +69,6 @@ def _plain(value: Any, encode: Encode) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value.item() if isinstance(value, np.generic) else value
-
-
-def near_zero(values: np.ndarray) -> float:
-    """Returns within which distance of zero a symmetric logarithmic axis should be linear.
-
-    0.0 where sizes differ so little that a linear axis serves.
-    """
-    sizes = np.abs(values[np.isfinite(values) & (values != 0)])
-    if not len(sizes) or sizes.max() < NEAR_ZERO * np.median(sizes):
-        return 0.0
-    return float(10.0 ** np.floor(np.log10(np.quantile(sizes, 0.25))))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,8 @@ from interp import files
 from interp.errors import ConfigError, TextError
 from interp.figures.marks import Lines, Series
 from interp.results.provenance import Provenance, versions
-from interp.results.result import Result, Shown
+from interp.results.result import Result
+from interp.results.shown import Shown
 
 Smoothing = Literal["add", "kneser-ney"]
 MAX_ORDER = 5

@@ -22,8 +22,9 @@ from interp.figures.marks import Dots, Series
 from interp.figures.palette import of_series
 from interp.gpt.model import HookedGPT
 from interp.pages.study import StudySection, write_study
+from interp.results.document import to_numpy
 from interp.results.intervals import mean_interval
-from interp.results.result import Shown, to_numpy
+from interp.results.shown import Shown
 from interp.training.held_out import corpus_of
 
 MARKERS = "osD^vP"

@@ -18,8 +18,10 @@ import pandas as pd
 from interp import files
 from interp.figures.draw import draw, png, save_figure
 from interp.pages import script
-from interp.pages.page import name_results, template
-from interp.results.result import Result, Shown
+from interp.pages.contents import name_results
+from interp.pages.page import template
+from interp.results.result import Result
+from interp.results.shown import Shown
 
 PAGE_DPI = 160
 CSS_PIXELS_PER_INCH = 96

@@ -11,6 +11,8 @@ import zlib
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 INLINE = 4096  # numbers; larger arrays are compressed
 INLINE_IN_PAGE = 256
@@ -60,3 +62,17 @@ def decode(value: Any, is_array: bool) -> Any:
         steps = np.frombuffer(raw, dtype="<i2").reshape(shape)
         return (steps * value["quantum"]).astype(dtype)
     return np.frombuffer(raw, dtype=dtype).reshape(shape)
+
+
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    """Returns a tensor's values as numpy; bfloat16, which numpy lacks, as float32."""
+    held = tensor.detach().cpu()
+    array: np.ndarray = (held.float() if held.dtype == torch.bfloat16 else held).numpy()
+    return array
+
+
+def read_only(array: Any) -> np.ndarray:
+    """Returns an array of its own that cannot be written to."""
+    copy: np.ndarray = np.array(array)
+    copy.flags.writeable = False
+    return copy

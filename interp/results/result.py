@@ -8,81 +8,31 @@ methods, and `print`, notebooks, the command line and the report use only these.
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 import interp
 from interp import files
 from interp.errors import CheckpointError, ConfigError, nearest
-from interp.figures.marks import Mark
 from interp.figures.palette import glyph
-from interp.results.document import INLINE, INLINE_IN_PAGE, decode, encode
+from interp.results.document import INLINE, INLINE_IN_PAGE, decode, encode, read_only
+from interp.results.kinds import KINDS, kind_of
 from interp.results.provenance import Provenance
+from interp.results.shown import Finding, Shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMAT = "gpt-interp-result/2"
 ROWS = 8  # of a table in a summary
-
-_KINDS: dict[str, type[Result]] = {}
-Kept = TypeVar("Kept")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shown:
-    """A figure of a result: its name (that of its files), its caption, and what it says.
-
-    `on_page` False: a report draws the same as one of its views, so only the files have it.
-    `line`: small print in the drawing (model, text, n, seed).
-    """
-
-    name: str
-    caption: str
-    mark: Mark
-    on_page: bool = True
-    line: str = ""
-
-    def called(self, name: str) -> Shown:
-        """Returns the same figure under another name."""
-        return replace(self, name=name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One sentence worth knowing, and what to select where its evidence stands ("head=L1.H2").
-
-    The lowest `rank`s come first in a report.
-    """
-
-    text: str
-    select: str = ""
-    rank: int = 10
-
-
-def kept(method: Callable[[Any], Kept]) -> Callable[[Any], Kept]:
-    """Makes a method without arguments compute once; a table is handed out as a copy."""
-    key = f"_kept_{method.__name__}"
-
-    @functools.wraps(method)
-    def once(self: Any) -> Any:
-        if key not in self.__dict__:
-            object.__setattr__(self, key, method(self))
-        found = self.__dict__[key]
-        return found.copy() if isinstance(found, pd.DataFrame) else found
-
-    return once
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -125,13 +75,13 @@ class Result:
     def __init_subclass__(cls) -> None:
         if cls.__name__ in interp.__all__ and not cls.__module__.startswith("interp."):
             raise TypeError(f"{cls.__name__} is one of this package's results; choose another name")
-        _KINDS[cls.__name__] = cls
+        KINDS[cls.__name__] = cls
         cls.__repr__ = Result.__repr__  # type: ignore[method-assign]  # not the dataclass's own
 
     def __post_init__(self) -> None:
         known: dict[str, tuple[int, str]] = {}
         for name, axes in self.AXES.items():
-            array = _read_only(getattr(self, name))
+            array = read_only(getattr(self, name))
             object.__setattr__(self, name, array)
             if array.ndim != len(axes):
                 raise ValueError(f"{name} has shape {array.shape}, expected axes {axes}")
@@ -274,7 +224,7 @@ class Result:
                 raise ValueError(
                     f"format {document['format']!r}, expected {FORMAT!r}; make it again"
                 )
-            kind = _kind(document["kind"])
+            kind: type[Result] = kind_of(document["kind"])
             values = {f.name: decode(document[f.name], f.name in kind.AXES)
                       for f in fields(kind) if f.name != "provenance"}  # fmt: skip
             return kind(provenance=Provenance(**document["provenance"]), **values)
@@ -297,24 +247,3 @@ class Result:
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} is not a readable result: {error}") from error
         return Result.from_document(document)
-
-
-def _kind(name: str) -> type[Result]:
-    """The class of a name: one of this package's public ones, or a user's that is defined."""
-    found = getattr(interp, name, None) if name in interp.__all__ else _KINDS.get(name)
-    if not (isinstance(found, type) and issubclass(found, Result)):
-        raise ValueError(f"no result is called {name!r} here; import the module that defines it")
-    return found
-
-
-def to_numpy(tensor: Tensor) -> np.ndarray:
-    """Returns a tensor's values as numpy; bfloat16, which numpy lacks, as float32."""
-    held = tensor.detach().cpu()
-    array: np.ndarray = (held.float() if held.dtype == torch.bfloat16 else held).numpy()
-    return array
-
-
-def _read_only(array: Any) -> np.ndarray:
-    copy: np.ndarray = np.array(array)
-    copy.flags.writeable = False
-    return copy

@@ -17,7 +17,8 @@ from interp.figures.marks import Lines, Series
 from interp.gpt.folder import AnyModel, model_hash
 from interp.lesson.ngrams import NGramLosses
 from interp.results.provenance import Provenance, versions
-from interp.results.result import Finding, Result, Shown
+from interp.results.result import Result
+from interp.results.shown import Finding, Shown
 
 APART = 0.06  # nats: lines of count models that are nearer to one with a tag have none
 

@@ -10,10 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
-from interp.figures.marks import Dots, Panels, Points, Series, near_zero
+from interp.figures.marks import Dots, Panels, Points, Series
 from interp.figures.palette import unit_of, with_unit
+from interp.figures.ranges import near_zero
 from interp.results import intervals
-from interp.results.result import Finding, Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Finding, Shown, kept
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -37,8 +37,8 @@ from interp.errors import ConfigError, TokenError
 from interp.gpt.cache import ActivationCache
 from interp.gpt.layers import LayerNorm
 from interp.gpt.model import HookedGPT, Input
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import to_numpy
 from interp.stream.batches import BATCH, Run, runs
 from interp.stream.components import CONSTANTS, Component, component, components
 from interp.stream.metric import (

@@ -29,8 +29,8 @@ from interp.analysis.causal.patching_runs import BY_HEAD, Direction, Pair, Patch
 from interp.deprecated import renamed
 from interp.errors import ConfigError
 from interp.gpt.model import HookedGPT, Input
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import to_numpy
 from interp.stream.components import component, components
 from interp.stream.metric import MetricFunction, check_choice
 from interp.stream.receivers import receiver

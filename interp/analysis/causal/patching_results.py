@@ -12,7 +12,8 @@ import pandas as pd
 from interp.figures.marks import Bars, HeatMap, Mark
 from interp.figures.palette import visible
 from interp.results import intervals
-from interp.results.result import Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 
 LARGEST = 20  # shares in a summary
 

@@ -18,7 +18,7 @@ from interp.errors import ConfigError, TokenError
 from interp.gpt.cache import ActivationCache
 from interp.gpt.model import HookedGPT, Input
 from interp.hooks import HookPoint
-from interp.results.result import to_numpy
+from interp.results.document import to_numpy
 from interp.stream.batches import BATCH
 from interp.stream.components import Component
 from interp.stream.interventions import intervene

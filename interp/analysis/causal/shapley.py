@@ -32,8 +32,8 @@ from interp.deprecated import renamed
 from interp.errors import ConfigError
 from interp.gpt.cache import ActivationCache
 from interp.gpt.model import HookedGPT, Input
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import to_numpy
 from interp.stream.components import Component, component, components
 from interp.stream.metric import MetricFunction, make_metric, tokens_of
 from interp.stream.references import ReferenceSet

@@ -11,7 +11,8 @@ import pandas as pd
 from interp.analysis.direct.passage import over_the_passage, with_characters
 from interp.figures.marks import Bars
 from interp.figures.palette import with_unit
-from interp.results.result import Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

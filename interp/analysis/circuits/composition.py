@@ -22,8 +22,10 @@ from interp.analysis.circuits.weights import check_bilinear
 from interp.figures.marks import HeatMap, Panels
 from interp.gpt.layers import LayerNorm
 from interp.gpt.model import HookedGPT
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import Result, Shown, kept, to_numpy
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 
 LETTERS = ("Q", "K", "V")
 DRAWS = 200  # random rotations

@@ -21,8 +21,10 @@ from interp.errors import ConfigError, TokenError
 from interp.figures.marks import HeatMap
 from interp.gpt.model import HookedGPT, Input, next_token_loss
 from interp.results import intervals
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import Result, Shown, kept, to_numpy
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 from interp.stream.batches import BATCH, runs
 from interp.stream.components import Component, component
 from interp.stream.receivers import receiver

@@ -16,8 +16,10 @@ from interp.errors import ConfigError, TokenError
 from interp.figures.marks import Dots, Series
 from interp.gpt.model import HookedGPT, Input
 from interp.hooks import HookPoint
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import Result, Shown, kept, to_numpy
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 from interp.stream import rows
 
 MEASURES = ("offset_share", "token_share", "tokens_moved", "positions_moved")

@@ -23,8 +23,10 @@ from interp.figures.marks import HeatMap, Panels
 from interp.gpt.layers import LayerNorm
 from interp.gpt.model import HookedGPT
 from interp.hooks import FactoredMatrix
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import Result, Shown, kept, to_numpy
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 from interp.stream.components import component
 
 ROWS = 1024  # of an OV circuit at a time: never all of it

@@ -32,7 +32,7 @@ from interp.gpt.cache import ActivationCache
 from interp.gpt.folder import AnyModel
 from interp.gpt.layers import LayerNorm
 from interp.gpt.model import HookedGPT
-from interp.results.result import to_numpy
+from interp.results.document import to_numpy
 from interp.stream.metric import (
     LinearMetric,
     Metric,

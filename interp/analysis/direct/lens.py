@@ -16,8 +16,8 @@ from interp.analysis.direct.lens_results import LogitLens, Predictions
 from interp.errors import CompletenessError
 from interp.gpt.cache import ActivationCache
 from interp.gpt.model import HookedGPT
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import to_numpy
 from interp.stream.metric import tokens_of
 
 

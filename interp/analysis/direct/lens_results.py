@@ -10,7 +10,8 @@ import pandas as pd
 
 from interp.analysis.direct.passage import over_the_passage, with_characters
 from interp.figures.marks import HeatMap
-from interp.results.result import Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 
 PREDICTED = "token predicted at each position"
 

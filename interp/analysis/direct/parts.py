@@ -12,15 +12,16 @@ import pandas as pd
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.analysis.direct.passage import over_the_passage, with_characters
+from interp.analysis.direct.passage import MANY, largest_rows, over_the_passage, with_characters
 from interp.errors import ConfigError, nearest
 from interp.figures.marks import Bars, HeatMap
 from interp.gpt.folder import AnyModel
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import Result, Shown, kept, to_numpy
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 from interp.stream.tolerance import TOLERANCE, check_complete
 
-MANY = 40  # of more components, the largest are shown one by one and the others as their sum
 LARGEST = 20  # one by one in a summary, if there are many
 
 
@@ -185,7 +186,7 @@ class Attribution(Result):
         ]  # fmt: skip
 
     def _component_map(self) -> HeatMap:
-        names, values = _largest(self.components, self.values[:, 0])
+        names, values = largest_rows(self.components, self.values[:, 0])
         return self._map(values, names, "")
 
     def _source_map(self) -> HeatMap:
@@ -204,7 +205,7 @@ class Attribution(Result):
 
     def _bars(self) -> Bars:
         pos = self._position
-        names, values = _largest(self.components, self.values[:, 0, pos][:, None])
+        names, values = largest_rows(self.components, self.values[:, 0, pos][:, None])
         return Bars(
             names=tuple(names), values=values[:, 0], label=f"contribution to {self._of_what}",
             title=f"{self._where(pos)}: they sum to {self.total[0, pos]:+.2f}",
@@ -242,15 +243,3 @@ class Attribution(Result):
         lines.append(f"  {'sum':<10} {self.total[0, -1]:+9.4f}   the model's own; rows miss it by "
                      f"at most {error:.1e}")  # fmt: skip
         return "\n".join(lines)
-
-
-def _largest(names: Sequence[str], values: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Names and values [component, pos], in order; the smallest added up if there are too many."""
-    if len(names) <= MANY:
-        return list(names), values
-    largest = np.sort(np.argsort(-np.abs(values).mean(1), kind="stable")[: MANY - 1])
-    others = np.delete(values, largest, axis=0)
-    return (
-        [*(names[i] for i in largest), f"{len(others):,} others"],
-        np.vstack((values[largest], others.sum(0))),
-    )

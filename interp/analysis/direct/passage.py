@@ -10,6 +10,8 @@ import numpy as np
 from interp.figures.marks import Lines, Series
 from interp.figures.palette import visible
 
+MANY = 40  # of more components, the largest are shown one by one and the others as their sum
+
 
 def with_characters(
     columns: dict[str, Any], characters: Sequence[str] | None
@@ -41,4 +43,16 @@ def over_the_passage(
         zero=True,
         legend=False,
         title=name,
+    )
+
+
+def largest_rows(names: Sequence[str], values: np.ndarray) -> tuple[list[str], np.ndarray]:
+    """Returns names and values [component, pos], in order; the smallest added up if there are too many."""
+    if len(names) <= MANY:
+        return list(names), values
+    largest = np.sort(np.argsort(-np.abs(values).mean(1), kind="stable")[: MANY - 1])
+    others = np.delete(values, largest, axis=0)
+    return (
+        [*(names[i] for i in largest), f"{len(others):,} others"],
+        np.vstack((values[largest], others.sum(0))),
     )

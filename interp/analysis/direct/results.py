@@ -10,7 +10,7 @@ import pandas as pd
 
 from interp.analysis.direct.parts import Attribution
 from interp.analysis.direct.passage import with_characters
-from interp.results.result import kept
+from interp.results.shown import kept
 
 METRICS = {
     "centered": "logit − mean logit",

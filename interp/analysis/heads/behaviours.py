@@ -15,7 +15,7 @@ from torch import Tensor
 from interp.analysis.heads.attention_targets import key_masks
 from interp.data.repeated import repeated_sequences, repeats_for
 from interp.gpt.model import HookedGPT, next_token_loss
-from interp.results.result import to_numpy
+from interp.results.document import to_numpy
 from interp.stream.batches import BATCH, runs
 from interp.stream.components import component
 from interp.stream.replacing import Replacements

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from interp.analysis.heads.score_results import dots_of_scores
-from interp.results.result import Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 
 EVIDENCE = ("score", "null", "effect", "effect_low", "effect_high", "control", "confirmed")
 

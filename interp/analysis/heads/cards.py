@@ -16,8 +16,8 @@ from interp.errors import ConfigError
 from interp.figures.palette import visible
 from interp.gpt.model import HookedGPT
 from interp.hooks import FactoredMatrix
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import to_numpy
 from interp.stream.components import component
 
 SCORES, EXAMPLES, WRITES, RAISED, CONTEXT = 8, 8, 6, 3, 12

@@ -27,8 +27,8 @@ from interp.analysis.heads.scores import head_scores
 from interp.data.repeated import repeated_sequences, repeats_for
 from interp.errors import CheckpointError, ConfigError, TokenError
 from interp.gpt.model import HookedGPT, Input, next_token_loss
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import to_numpy
 
 SCORES = ("previous", "duplicate", "induction", "sink", "entropy")
 SEQUENCES = 64

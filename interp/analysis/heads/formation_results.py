@@ -13,7 +13,8 @@ from interp.analysis.heads.change_points import FEWEST, ChangePoint, change_poin
 from interp.figures.marks import Lines, Panels, Series, Span
 from interp.figures.palette import of_layer, of_series
 from interp.results import intervals
-from interp.results.result import Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 
 DRAWN = ("previous", "induction")  # scores
 PATHS = 4  # that are drawn: those that carry most in the end

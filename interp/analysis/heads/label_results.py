@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from interp.figures.marks import Dots, Series
-from interp.results.result import Finding, Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Finding, Shown, kept
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.analysis.heads.attention_targets import ROW_SCORES, key_masks
 from interp.gpt.cache import ActivationCache
 from interp.gpt.model import HookedGPT
-from interp.results.result import to_numpy
+from interp.results.document import to_numpy
 from interp.stream import rows
 
 BATCH = 16  # sequences run at a time

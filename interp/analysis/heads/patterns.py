@@ -12,8 +12,10 @@ from interp.errors import ConfigError, TokenError
 from interp.figures.marks import HeatMap, Panels
 from interp.gpt.cache import ActivationCache
 from interp.gpt.model import HookedGPT
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import Result, Shown, kept, to_numpy
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 from interp.stream.metric import tokens_of
 
 

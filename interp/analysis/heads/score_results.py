@@ -14,7 +14,8 @@ from interp.analysis.heads.significance import above, benjamini_hochberg, outlyi
 from interp.errors import ConfigError
 from interp.figures.marks import Dots, HeatMap, Series
 from interp.results import intervals
-from interp.results.result import Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 
 LOWER = ("entropy", "span")  # less than chance is what counts
 UNDIRECTED = ("distance",)  # neither

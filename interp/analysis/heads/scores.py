@@ -42,8 +42,8 @@ from interp.analysis.heads.measures import Measured, measure
 from interp.analysis.heads.score_results import HeadScores
 from interp.errors import ConfigError, TokenError
 from interp.gpt.model import HookedGPT, Input
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import to_numpy
 
 UNTRAINED = 20  # models
 UNTRAINED_SEQUENCES = 32

@@ -35,7 +35,7 @@ from interp.analysis.scaling.theory import QUANTILES
 from interp.errors import ConfigError, nearest
 from interp.gpt.config import GPTConfig
 from interp.gpt.model import HookedGPT
-from interp.results.result import to_numpy
+from interp.results.document import to_numpy
 from interp.training.losses import cross_entropy
 from interp.training.optimiser import make_optimizer, update
 from interp.training.recipe import AnyText, Recipe

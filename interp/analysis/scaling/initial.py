@@ -22,7 +22,8 @@ from interp.gpt.model import HookedGPT
 from interp.lesson.reference import ReferenceGPT, from_reference
 from interp.results import intervals
 from interp.results.provenance import Provenance
-from interp.results.result import Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 from interp.stream import rows
 from interp.stream.metric import check_choice
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from interp.analysis.scaling.results import AttentionScaling
 from interp.errors import ConfigError, TokenError
 from interp.gpt.model import HookedGPT, Input, next_token_loss
+from interp.results.document import to_numpy
 from interp.results.provenance import Provenance
-from interp.results.result import to_numpy
 from interp.stream import rows
 from interp.stream.metric import check_choice
 

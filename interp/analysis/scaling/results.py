@@ -11,7 +11,8 @@ import pandas as pd
 from interp.figures.marks import Lines, Panels, Series, Span
 from interp.figures.palette import of_layer
 from interp.results import intervals
-from interp.results.result import Finding, Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Finding, Shown, kept
 
 
 @dataclass(frozen=True, kw_only=True)

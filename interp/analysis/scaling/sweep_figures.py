@@ -9,7 +9,7 @@ import pandas as pd
 
 from interp.analysis.scaling.styles import ARM_STYLES, ENTROPY, ticks_of
 from interp.figures.marks import Lines, Panels, Series
-from interp.results.result import Shown
+from interp.results.shown import Shown
 
 if TYPE_CHECKING:
     from interp.analysis.scaling.sweep_result import ScalingSweep

@@ -14,7 +14,8 @@ from interp.analysis.scaling.arms import WEIGHTS
 from interp.analysis.scaling.sweep_figures import sweep_figures
 from interp.analysis.scaling.theory import QUANTILES
 from interp.results import intervals
-from interp.results.result import Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 
 
 @dataclass(frozen=True, kw_only=True)

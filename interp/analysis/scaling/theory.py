@@ -27,7 +27,8 @@ from interp.deprecated import renamed
 from interp.errors import ConfigError
 from interp.figures.marks import Dots, Series
 from interp.results.provenance import Provenance
-from interp.results.result import Result, Shown, kept
+from interp.results.result import Result
+from interp.results.shown import Shown, kept
 
 BATCHES = 50  # of simulated rows, whose spread gives the standard errors
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -229,8 +230,7 @@ def gradient_statistics(
         draws: rows simulated.
         seed: of them.
     """
-    rng = np.random.default_rng(seed)
-    norms: dict[str, list[np.ndarray]] = {"score": [], "q": []}
+    rng, norms = np.random.default_rng(seed), {"score": list[np.ndarray](), "q": []}
     for start in range(0, draws, AT_A_TIME):
         n = min(AT_A_TIME, draws - start)
         q, k = rng.standard_normal((n, d_k)), rng.standard_normal((n, n_keys, d_k))
