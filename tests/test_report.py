@@ -20,7 +20,7 @@ import pytest
 import torch
 
 import interp
-from interp.training.history import HistoryRow, TrainingHistory
+from interp.training.history import HistoryRow, TrainingHistory, history_of
 
 HOSTILE = '</script><img src=x onerror="alert(1)">\u2028\'"&\U0001f600\u05d0'
 
@@ -67,7 +67,7 @@ def history() -> TrainingHistory:
                    validation_loss=3.1 - s / 100, grad_norm=1.0, seconds=s / 10)
         for s in (50, 100)
     ]  # fmt: skip
-    return TrainingHistory.of(rows, hostile_model())
+    return history_of(rows, hostile_model())
 
 
 def write(folder: Path, title: str = HOSTILE) -> Path:

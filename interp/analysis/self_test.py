@@ -4,7 +4,8 @@ Parity: different ways of computing the same thing agree (with and without a cac
 float64, all at once and token by token, one sequence and many), and no position sees a later one.
 
 Gauge (`interp.analysis.gauges`): weights that are written differently but mean the same give the
-same probabilities and the same attributions. Done in float64 on copies of the model: the user's is not touched.
+same probabilities and the same attributions. Done in float64 on copies of the model: the user's
+is not touched.
 
     a vector added to every column of W_U     centred scores cannot change
     a constant added to all of b_out          LayerNorm subtracts it

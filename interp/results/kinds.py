@@ -15,8 +15,7 @@ def kind_of(name: str) -> type[Any]:
     Raises:
         ValueError: there is none of that name.
     """
-    found: Any = getattr(interp, name, None) if name in interp.__all__ else KINDS.get(name)
+    found = getattr(interp, name, None) if name in interp.__all__ else KINDS.get(name)
     if found is None or found is not KINDS.get(name):
         raise ValueError(f"no result is called {name!r} here; import the module that defines it")
-    kind: type[Any] = found
-    return kind
+    return KINDS[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import ClassVar
@@ -204,6 +204,13 @@ def training_history(
     rows = read_history(Path(folder) / "history.csv")
     if not rows:
         raise ConfigError(f"{Path(folder) / 'history.csv'} has no rows yet; train on, then ask")
+    return history_of(rows, model, baselines)
+
+
+def history_of(
+    rows: Sequence[HistoryRow], model: AnyModel, baselines: NGramLosses | None = None
+) -> TrainingHistory:
+    """Returns the history of at least one row; arguments as of `training_history`."""
     return TrainingHistory(
         **{name: np.array([getattr(row, name) for row in rows]) for name in COLUMNS},
         baseline_orders=np.zeros(0, np.int64) if baselines is None else baselines.orders,
@@ -213,6 +220,6 @@ def training_history(
             model=model_hash(model),
             tokens="" if baselines is None else baselines.provenance.tokens,
             dtype=str(model.dtype).removeprefix("torch."), versions=dict(versions()),
-            name=getattr(model, "name", "") or Path(folder).resolve().name,
+            name=getattr(model, "name", ""),
         ),
     )  # fmt: skip

@@ -108,6 +108,7 @@ class Predictions(Result):
         "rank": ("batch", "pos"),
         "tokens": ("batch", "pos"),
     }
+    VIEWS: ClassVar = ("explorer",)
     SECTION: ClassVar = "text"
     HEADING: ClassVar = "The text, position by position"
     TABLE_IN_PAGE: ClassVar = False

@@ -47,7 +47,7 @@ def over_the_passage(
 
 
 def largest_rows(names: Sequence[str], values: np.ndarray) -> tuple[list[str], np.ndarray]:
-    """Returns names and values [component, pos], in order; the smallest added up if there are too many."""
+    """Returns names and values [component, pos], in order; of too many the smallest added up."""
     if len(names) <= MANY:
         return list(names), values
     largest = np.sort(np.argsort(-np.abs(values).mean(1), kind="stable")[: MANY - 1])

@@ -33,6 +33,7 @@ class LogitAttribution(Attribution):
     AXES: ClassVar = Attribution.AXES | dict.fromkeys(
         ("targets", "foils", "target_is_next"), ("batch", "pos")
     )
+    VIEWS: ClassVar = ("explorer",)
     SECTION: ClassVar = "residual"
     HEADING: ClassVar = "Which part made the prediction"
     targets: np.ndarray
