@@ -22,7 +22,7 @@ from interp import (
     check_model,
     logit_attribution,
 )
-from interp.analysis import self_test as checks
+from interp.analysis import gauges, self_test as checks
 from interp.gpt.layers import MLP, Attention, PastKeys
 from interp.stream.resume import run_from
 
@@ -223,7 +223,7 @@ def test_neurons_that_see_a_constant_of_the_stream(monkeypatch: pytest.MonkeyPat
 
 def test_an_attribution_of_raw_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        checks, "logit_attribution", lambda *args: logit_attribution(*args, metric="raw")
+        gauges, "logit_attribution", lambda *args: logit_attribution(*args, metric="raw")
     )
     assert with_outcome(check(random_model()), "failed") == {W_U}
 
@@ -235,7 +235,7 @@ def test_an_attribution_that_leaves_out_the_gain(monkeypatch: pytest.MonkeyPatch
         assert isinstance(gain, Tensor)
         return replace(parts, values=parts.values / float(gain.mean()))
 
-    monkeypatch.setattr(checks, "logit_attribution", without_gain)
+    monkeypatch.setattr(gauges, "logit_attribution", without_gain)
     assert with_outcome(check(random_model()), "failed") == {FOLD}
 
 
@@ -243,7 +243,7 @@ def test_an_attribution_that_refuses_is_a_check_that_fails(monkeypatch: pytest.M
     def refuse(*args: Any) -> None:
         raise CompletenessError("the parts miss the model's own logits")
 
-    monkeypatch.setattr(checks, "logit_attribution", refuse)
+    monkeypatch.setattr(gauges, "logit_attribution", refuse)
     assert with_outcome(check(random_model()), "failed") == set(GAUGE)
 
 

@@ -232,7 +232,7 @@ def test_kill_while_writing_leaves_no_half_file(tmp_path: Path) -> None:
     )
     assert child.stdout is not None
     child.stdout.readline()
-    target = tmp_path / "r" / "figures" / "attention.png"
+    target = tmp_path / "r" / "figures" / "attention-patterns.png"
     first = target.stat().st_mtime_ns
     deadline = time.monotonic() + 60
     while target.stat().st_mtime_ns == first and time.monotonic() < deadline:

@@ -263,7 +263,15 @@ def test_loading_returns_the_saved_kind(small: Any) -> None:
 def test_pattern_frame_has_one_row_a_visible_key(small: Any) -> None:
     patterns = small["patterns"]
     frame = patterns.to_frame()
-    assert list(frame.columns) == ["layer", "head", "pos", "key", "weight"]
+    assert list(frame.columns) == [
+        "layer",
+        "head",
+        "pos",
+        "key",
+        "weight",
+        "character",
+        "key_character",
+    ]
     assert len(frame) == 2 * 4 * 9 * 10 // 2
     assert (frame.key <= frame.pos).all()
     row = frame[(frame.layer == 1) & (frame["head"] == 2) & (frame.pos == 5) & (frame.key == 3)]

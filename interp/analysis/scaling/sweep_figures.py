@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import pandas as pd
@@ -11,14 +11,32 @@ from interp.analysis.scaling.styles import ARM_STYLES, ENTROPY, ticks_of
 from interp.figures.marks import Lines, Panels, Series
 from interp.results.shown import Shown
 
-if TYPE_CHECKING:
-    from interp.analysis.scaling.sweep_result import ScalingSweep
-
 WEIGHT = "W_Q"  # whose gradients are drawn
 MAIN = ("sqrt", "unscaled", "matched")  # the arms whose gradients are
 
 
-def sweep_figures(sweep: ScalingSweep) -> list[Shown]:
+class Sweep(Protocol):
+    """What is drawn of a `ScalingSweep`: its axes and its kept tables."""
+
+    arms: tuple[str, ...]
+    d_heads: np.ndarray
+    learning_rates: np.ndarray
+    seeds: np.ndarray
+    steps: np.ndarray
+    predicted_entropy: np.ndarray
+    text: str
+
+    def entropies(self) -> pd.DataFrame:
+        """By arm, width and step, with intervals and theory."""
+
+    def gradients(self) -> pd.DataFrame:
+        """Quantiles by arm, width and step."""
+
+    def losses(self) -> pd.DataFrame:
+        """By arm, width and learning rate, with intervals."""
+
+
+def sweep_figures(sweep: Sweep) -> list[Shown]:
     """Returns entropy by head width, gradients by step, and losses by learning rate."""
     n = f"n = {len(sweep.seeds)} seeds; trained on {sweep.text}"
     middle = sweep.learning_rates[len(sweep.learning_rates) // 2]
@@ -42,7 +60,7 @@ def sweep_figures(sweep: ScalingSweep) -> list[Shown]:
     ]  # fmt: skip
 
 
-def _entropy(sweep: ScalingSweep) -> Panels:
+def _entropy(sweep: Sweep) -> Panels:
     """The first and the last step side by side; theory's is of the first."""
     table, marks = sweep.entropies(), []
     for step in (0, -1):
@@ -69,7 +87,7 @@ def _of_arm(table: pd.DataFrame, arm: str, column: str, line: bool = True) -> Se
                   marker=style.marker, line=line)  # fmt: skip
 
 
-def _gradients(sweep: ScalingSweep) -> Panels:
+def _gradients(sweep: Sweep) -> Panels:
     """One panel per head width; the main arms, as far as they were trained."""
     arms = [arm for arm in sweep.arms if arm in MAIN] or list(sweep.arms[:3])
     table = sweep.gradients()
@@ -93,7 +111,7 @@ def _gradients(sweep: ScalingSweep) -> Panels:
     return Panels(marks=tuple(marks), columns=len(marks), share=True)
 
 
-def _losses(sweep: ScalingSweep) -> Panels:
+def _losses(sweep: Sweep) -> Panels:
     """One panel per head width."""
     table, marks = sweep.losses(), []
     for d_head in sweep.d_heads:
