@@ -18,13 +18,20 @@ MAIN = ("sqrt", "unscaled", "matched")  # the arms whose gradients are
 class Sweep(Protocol):
     """What is drawn of a `ScalingSweep`: its axes and its kept tables."""
 
-    arms: tuple[str, ...]
-    d_heads: np.ndarray
-    learning_rates: np.ndarray
-    seeds: np.ndarray
-    steps: np.ndarray
-    predicted_entropy: np.ndarray
-    text: str
+    @property
+    def arms(self) -> tuple[str, ...]: ...
+    @property
+    def d_heads(self) -> np.ndarray: ...
+    @property
+    def learning_rates(self) -> np.ndarray: ...
+    @property
+    def seeds(self) -> np.ndarray: ...
+    @property
+    def steps(self) -> np.ndarray: ...
+    @property
+    def predicted_entropy(self) -> np.ndarray: ...
+    @property
+    def text(self) -> str: ...
 
     def entropies(self) -> pd.DataFrame:
         """By arm, width and step, with intervals and theory."""
