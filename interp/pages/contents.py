@@ -70,7 +70,7 @@ def name_results(results: Sequence[Result]) -> list[Named]:
         Named(
             result,
             tables.free(result.name),
-            [one.called(figures.free(one.name)) for one in result.shown()],
+            [one.called(figures.free(one.name)) for one in result.shown() if not one.detail],
             result.to_frame(),
         )
         for result in results

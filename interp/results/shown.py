@@ -19,6 +19,7 @@ class Shown:
     """A figure of a result: its name (that of its files), its caption, and what it says.
 
     `on_page` False: a report draws the same as one of its views, so only the files have it.
+    `detail`: one of many of its kind, drawn when asked for (`Result.plot`), by no report.
     `line`: small print in the drawing (model, text, n, seed).
     """
 
@@ -26,6 +27,7 @@ class Shown:
     caption: str
     mark: Mark
     on_page: bool = True
+    detail: bool = False
     line: str = ""
 
     def called(self, name: str) -> Shown:

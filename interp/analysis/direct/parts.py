@@ -182,7 +182,7 @@ class Attribution(Result):
         return [
             Shown(name=self._stem, caption=self._caption(), mark=mark),
             Shown(name=f"{self._stem}-at-one-position", caption=over, mark=self._bars(),
-                  on_page=False),
+                  on_page=False, detail=True),
         ]  # fmt: skip
 
     def _component_map(self) -> HeatMap:

@@ -99,7 +99,7 @@ class HeadCard(Result):
             f"{self.provenance.sequences} sequences, seed {self.provenance.seed}."
         )
         mark = dots_of_scores(self.to_frame())
-        return [Shown(name=self.name, caption=caption, mark=mark, on_page=False)]
+        return [Shown(name=self.name, caption=caption, mark=mark, on_page=False, detail=True)]
 
     def summary(self) -> str:
         """Returns everything as text."""
