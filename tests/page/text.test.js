@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
+  cellsOf,
   compact,
   csvOf,
   distinct,
@@ -19,6 +20,25 @@ test("cells with commas, quotes or ends of lines are quoted, null is empty", () 
     ],
   };
   assert.equal(csvOf(table), '"a,b",c\n"say ""x""",\n"two\nlines",0.5\n');
+});
+
+test("a map's cells are rows, equal columns told apart by number, nothing is null", () => {
+  const mark = {
+    mark: "HeatMap",
+    rows: ["L0.H0", "L0.H1"],
+    columns: ["a", "a"],
+    values: Float64Array.of(1, 2, NaN, 4),
+    label: "logits",
+  };
+  assert.deepEqual(cellsOf(/** @type {any} */ (mark)), {
+    columns: ["row", "number", "column", "logits"],
+    rows: [
+      ["L0.H0", 0, "a", 1],
+      ["L0.H0", 1, "a", 2],
+      ["L0.H1", 0, "a", null],
+      ["L0.H1", 1, "a", 4],
+    ],
+  });
 });
 
 test("rows are objects by column, and there are none without a table", () => {

@@ -10,7 +10,7 @@ import { drawMark } from "./marks.js";
 import { makeColours } from "./palette.js";
 import { headsOf, readPassage } from "./passage.js";
 import { makeSelection } from "./state.js";
-import { compact } from "./text.js";
+import { cellsOf, compact } from "./text.js";
 
 const MOST_ROWS = 30; // of a table without a figure
 
@@ -49,6 +49,10 @@ async function drawFigures(doc, context) {
     context.selection.show();
   };
   draw();
+  for (const [place, name] of placesOf("mark")) {
+    const mark = marks.get(name);
+    if (mark?.mark === "HeatMap") place.append(dataButton(name, () => cellsOf(mark)));
+  }
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   window.addEventListener("resize", () => {
     if (placesOf("figure").some(([place]) => widths.get(place) !== place.clientWidth)) draw();

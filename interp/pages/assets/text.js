@@ -60,6 +60,22 @@ export function csvOf(table) {
 }
 
 /**
+ * The cells of a map as a table; columns may have equal names, so they are numbered too.
+ * @param {HeatMapMark} mark
+ * @returns {Table}
+ */
+export function cellsOf(mark) {
+  const n = mark.columns.length;
+  const rows = mark.rows.flatMap((row, i) =>
+    mark.columns.map((column, j) => {
+      const value = mark.values[i * n + j];
+      return [row, j, column, Number.isNaN(value) ? null : value];
+    }),
+  );
+  return { columns: ["row", "number", "column", mark.label || "value"], rows };
+}
+
+/**
  * A table's rows as objects.
  * @param {Table | null | undefined} table
  * @returns {Record<string, any>[]}
