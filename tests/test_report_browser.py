@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_report import HOSTILE, write
+from marks_to_draw import MARKS, showing
+from test_report import HOSTILE, hostile_model, results, write
 
 import interp
 
@@ -76,8 +77,10 @@ def test_it_opens_without_a_network_and_without_complaint(
     for link in tab.locator("nav a").all():
         target = (link.get_attribute("href") or "").removeprefix("#")
         assert tab.locator(f"section#{target} h2").count() == 1
-    for view in ("explorer", "atlas", "head", "residual", "effects", "lens", "scaling", "training"):
-        assert tab.locator(f"#view-{view} > *").count() > 0, view
+    for view in ("explorer", "atlas", "head"):
+        assert tab.locator(f"[data-view={view}] > *").count() > 0, view
+    for place in tab.locator("[data-figure]").all():
+        assert place.locator("canvas, svg, .empty").count() > 0, place.get_attribute("data-figure")
     one.close()
 
 
@@ -131,7 +134,7 @@ def test_bars_are_the_results_and_sum_to_the_logit(browser: Any, page: Path) -> 
     tab = one.tab
     for kind in ("block", "head"):
         tab.locator(f"input[name=by][value={kind}]").check()
-        rows = tab.locator("#view-explorer .columns > div").nth(1).locator(".bar")
+        rows = tab.locator("[data-view=explorer] .columns > div").nth(1).locator(".bar")
         shown = {r.locator(".name").text_content(): r.locator(".value").text_content()
                  for r in rows.all()}  # fmt: skip
         assert list(shown) == list(by[kind].components)
@@ -139,11 +142,11 @@ def test_bars_are_the_results_and_sum_to_the_logit(browser: Any, page: Path) -> 
             assert float(text.replace("−", "-")) == pytest.approx(
                 float(by[kind].row(name)[0, 6]), abs=6e-4
             )
-        said = tab.locator("#view-explorer .sum").text_content().replace("−", "-")
+        said = tab.locator("[data-view=explorer] .sum").text_content().replace("−", "-")
         numbers = [float(x) for x in re.findall(r"[+-]\d+\.\d+", said)]
         assert numbers[0] == pytest.approx(numbers[1], abs=2e-3)
     tab.locator("input[name=by][value=source]").check()
-    rows = tab.locator("#view-explorer .columns > div").nth(1).locator(".bar")
+    rows = tab.locator("[data-view=explorer] .columns > div").nth(1).locator(".bar")
     assert rows.count() == 7  # keys 0 … 6
     value = rows.nth(2).locator(".value").text_content().replace("−", "-")
     assert float(value) == pytest.approx(float(by["source"].row("L1.H2.S2")[0, 6]), abs=6e-4)
@@ -158,10 +161,11 @@ def test_attention_colours_the_text_with_exact_values_on_hover(browser: Any, pag
         tip = one.tab.locator(".ch").nth(key).get_attribute("title")
         assert f"weight of {patterns.patterns[1, 0, 9, key]:.4f}"[:-1] in tip
     assert one.tab.locator(".ch").nth(10).get_attribute("title") == "position 10"
-    canvas = one.tab.locator("#view-head canvas")
-    cell = canvas.bounding_box()["width"] / len(patterns.tokens)
-    canvas.hover(position={"x": 2.5 * cell, "y": 7.5 * cell})
-    said = one.tab.locator("#view-head .readout").text_content()
+    canvas = one.tab.locator("[data-view=head] canvas")
+    canvas.focus()
+    for key in ["ArrowRight"] * 2 + ["ArrowUp"] * 2:  # from query 9 and no key to query 7, key 2
+        one.tab.keyboard.press(key)
+    said = one.tab.locator("[data-view=head] .readout").text_content()
     assert "query 7 " in said
     assert f"weight of {patterns.patterns[1, 0, 7, 2]:.4f}"[:-1] in said
     one.close()
@@ -170,7 +174,7 @@ def test_attention_colours_the_text_with_exact_values_on_hover(browser: Any, pag
 def test_the_address_restores_the_selection(browser: Any, page: Path) -> None:
     one = Tab(browser, page, hash="#pos=12&head=L1.H1")
     assert one.tab.locator(".card[aria-pressed=true]").get_attribute("data-head") == "L1.H1"
-    assert one.tab.locator("#view-head h3").text_content().startswith("L1.H1")
+    assert one.tab.locator("[data-view=head] h3").text_content().startswith("L1.H1")
     one.tab.locator(".card[data-head='L0.H2']").click()
     assert one.tab.url.endswith("#pos=12&head=L0.H2")
     one.close()
@@ -184,7 +188,7 @@ def test_the_atlas_sorts_and_filters(browser: Any, page: Path) -> None:
     tab = one.tab
     cards = tab.locator(".card")
     assert cards.count() == 6
-    selects = tab.locator("#view-atlas select")
+    selects = tab.locator("[data-view=atlas] select")
     selects.nth(0).select_option("effect")
     shown = [
         float(x.removeprefix("effect ").removesuffix(" nats").replace("−", "-"))
@@ -201,7 +205,7 @@ def test_the_atlas_sorts_and_filters(browser: Any, page: Path) -> None:
 def test_data_buttons_give_the_embedded_table(browser: Any, page: Path) -> None:
     one = Tab(browser, page)
     with one.tab.expect_download() as waiting:
-        one.tab.locator("#effects button.data").click()
+        one.tab.locator("#effects button.data").first.click()
     text = Path(waiting.value.path()).read_text(encoding="utf-8")
     effects = next(r for r in interp.read_report(page)["results"]
                    if isinstance(r, interp.ComponentEffects)).to_frame()  # fmt: skip
@@ -213,12 +217,14 @@ def test_data_buttons_give_the_embedded_table(browser: Any, page: Path) -> None:
 
 def test_maps_answer_to_the_keyboard(browser: Any, page: Path) -> None:
     one = Tab(browser, page, hash="#pos=5&head=L0.H0")
-    for view in ("residual", "lens", "head"):
-        canvas = one.tab.locator(f"#view-{view} canvas")
+    places = [*(f"[data-figure={name}]" for name in ("contributions-by-head", "logit-lens")),
+              "[data-view=head]"]  # fmt: skip
+    for place in places:
+        canvas = one.tab.locator(f"{place} canvas")
         canvas.focus()
         one.tab.keyboard.press("ArrowRight")
         one.tab.keyboard.press("ArrowDown")
-        assert one.tab.locator(f"#view-{view} .readout").text_content() != ""
+        assert one.tab.locator(f"{place} .readout").text_content() != ""
         assert len(canvas.get_attribute("aria-label")) > 20
     one.close()
 
@@ -240,5 +246,63 @@ def test_printing_gives_pages(browser: Any, page: Path) -> None:
     assert pdf.startswith(b"%PDF")
     one.tab.emulate_media(media="print")
     assert not one.tab.locator("nav").is_visible()
-    assert one.tab.locator("#view-head canvas").is_visible()
+    assert one.tab.locator("[data-view=head] canvas").is_visible()
+    one.close()
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_every_kind_of_mark_is_drawn_alone(browser: Any, tmp_path: Path, name: str) -> None:
+    model = hostile_model()
+    one = Tab(browser, interp.write_report(tmp_path / "r", model, [showing(model, name)]))
+    place = one.tab.locator(f"[data-figure={name}]")
+    assert place.locator("canvas, svg, .empty").count() > 0
+    assert "NaN" not in place.inner_html()
+    one.close()
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_texts_on_axes_do_not_cover_each_other(browser: Any, tmp_path: Path, width: int) -> None:
+    model = hostile_model()
+    one = Tab(browser, interp.write_report(tmp_path / "r", model, [showing(model, *MARKS)]), width)
+    assert one.tab.evaluate("document.documentElement.scrollWidth") <= width
+    covered = one.tab.evaluate("""() =>
+    [...document.querySelectorAll("figure svg")].flatMap((svg) => {
+      const texts = [...svg.querySelectorAll("text")].filter((text) => text.textContent);
+      const boxes = texts.map((text) => text.getBoundingClientRect());
+      return texts.flatMap((a, i) => texts.slice(i + 1).filter((b, k) => {
+        const [p, q] = [boxes[i], boxes[i + 1 + k]];
+        const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+        const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+        return across > 1 && down > 4;
+      }).map((b) => `${a.textContent} | ${b.textContent}`));
+    })""")
+    assert covered == []
+    one.close()
+
+
+@pytest.mark.parametrize("kept", [(0,), (1,), (2,), (3,), (4,), (5,), (6,), (7,), (8,), (0, 4),
+                                  (4, 5), (2, 6), (0, 2)])  # fmt: skip
+def test_any_of_the_results_make_a_page(
+    browser: Any, tmp_path: Path, kept: tuple[int, ...]
+) -> None:
+    model = hostile_model()
+    all_of_them = results(model, HOSTILE)
+    given = [all_of_them[i] for i in kept]
+    one = Tab(browser, interp.write_report(tmp_path / "r", model, given))
+    for place in one.tab.locator("[data-figure]").all():
+        assert place.locator("canvas, svg, .empty").count() > 0
+    one.close()
+
+
+def test_a_head_is_chosen_by_its_name_and_a_position_in_a_map(browser: Any, tmp_path: Path) -> None:
+    model = hostile_model()
+    given = [showing(model, "bars", "short-map")]
+    one = Tab(browser, interp.write_report(tmp_path / "r", model, given))
+    one.tab.locator("[data-figure=bars] text.choose", has_text="L1.H1").click()
+    assert "head=L1.H1" in one.tab.url
+    canvas = one.tab.locator("[data-figure=short-map] canvas")
+    canvas.focus()
+    one.tab.keyboard.press("ArrowRight")
+    one.tab.keyboard.press("Enter")
+    assert "pos=6" in one.tab.url  # it begins in the middle of twelve, at 5
     one.close()

@@ -28,7 +28,7 @@ test("names cover neither points nor names, nor leave the axes", () => {
   const points = [
     { x: 100, y: 50, width: 40 },
     { x: 112, y: 50, width: 40 },
-    { x: 195, y: 50, width: 40 },
+    { x: 195, y: 25, width: 40 },
     { x: 100, y: 53, width: 400 },
   ];
   const dots = points.map(({ x, y }) => ({ left: x - 4, right: x + 4, top: y - 4, bottom: y + 4 }));

@@ -79,7 +79,7 @@ function choosers(facts, heads, onchange) {
   if (facts.hasEffects) order.append(option("effect", "effect when removed"));
   if (facts.scores.length) order.append(option("entropy", "entropy, sharpest first"));
   const filter = el("select", { onchange }, option("", "all heads"));
-  if (facts.labels.length) filter.append(option("*", "with a confirmed label"));
+  if (facts.hasLabels) filter.append(option("*", "with a confirmed label"));
   const kinds = new Set(heads.flatMap((head) => facts.labelsOf(head)));
   filter.append(...[...kinds].sort().map((kind) => option(kind, kind)));
   return { order, filter };

@@ -27,7 +27,7 @@ export function headCard(place, passage, facts, context) {
     if (head === last && width === place.clientWidth) return;
     [last, width] = [head, place.clientWidth];
     const named = facts.labelsOf(head).join(", ");
-    title.textContent = facts.labels.length ? `${head}: ${named || "no confirmed label"}` : head;
+    title.textContent = facts.hasLabels ? `${head}: ${named || "no confirmed label"}` : head;
     if (passage.patterns) drawPattern(map, passage, context);
     words.replaceChildren(...tablesOf(head, facts));
   });

@@ -71,5 +71,6 @@ export async function headFacts(doc, colours, heads) {
     unit,
     best: best ?? "",
     hasEffects: effects.length > 0,
+    hasLabels: resultOf(doc, "HeadLabels") !== undefined,
   };
 }
