@@ -10,13 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from every_result import every_result, model as every_model
 from marks_to_draw import MARKS, showing
 from test_report import HOSTILE, hostile_model, results, write
 
 import interp
+from interp import model_hash
 
 playwright = pytest.importorskip("playwright.sync_api")
+ROOT = Path(__file__).parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
@@ -306,3 +310,38 @@ def test_a_head_is_chosen_by_its_name_and_a_position_in_a_map(browser: Any, tmp_
     one.tab.keyboard.press("Enter")
     assert "pos=6" in one.tab.url  # it begins in the middle of twelve, at 5
     one.close()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_any_kinds_of_result_make_a_page(browser: Any, tmp_path: Path, size: int) -> None:
+    """Each kind alone, and pairs drawn at random."""
+    own = ("", model_hash(every_model()))
+    names = [name for name, one in every_result().items() if one.provenance.model in own]
+    rng = np.random.default_rng(0)
+    chosen = [tuple(rng.choice(names, size=2, replace=False)) for _ in range(10)]
+    for number, some in enumerate([(name,) for name in names] if size == 1 else chosen):
+        given = [every_result()[name] for name in some]
+        page = interp.write_report(tmp_path / str(number), every_model(), given)
+        tab = Tab(browser, page)
+        for section in tab.tab.locator("main section").all():
+            assert section.locator("canvas, svg, table, button").count() > 0, some
+        assert tab.messages == [], some
+        tab.close()
+
+
+def test_the_page_of_the_readmes_tour_opens(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models").symlink_to(ROOT / "models")
+    monkeypatch.chdir(tmp_path)
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.S)
+    assert code is not None
+    exec(compile(code[1], "README.md", "exec"), {})  # noqa: S102  # our own tour
+    tab = Tab(browser, tmp_path / "reports" / "mine" / "report.html")
+    drawn = tab.tab.locator("[data-figure]")
+    assert drawn.count() >= 4
+    for place in drawn.all():
+        assert place.locator("canvas, svg").count() > 0
+    assert "nan" not in tab.tab.locator(".findings").inner_text().lower()
+    assert tab.messages == []
+    tab.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -15,6 +15,7 @@ WEIGHT = "W_Q"  # whose gradients are drawn
 MAIN = ("sqrt", "unscaled", "matched")  # the arms whose gradients are
 
 
+@runtime_checkable
 class Sweep(Protocol):
     """What is drawn of a `ScalingSweep`: its axes and its kept tables."""
 
