@@ -1,29 +1,29 @@
 """The cache: what it rebuilds is what the run had, and what it cannot vouch for it refuses."""
 
+# mypy: disable-error-code="arg-type, call-overload, union-attr"
+
 from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 import torch
-from conftest import VARIANTS, assert_close, random_model, random_tokens, variant_id
+from conftest import assert_close, random_model, random_tokens
+from helpers import each_dtype, each_variant, everything
+from torch import Tensor
 
-from interp import ActivationCache, CacheError, HookError, TokenError, cache_bytes
-
-each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-
-
-def everything(name: str) -> bool:
-    return True
+from interp import ActivationCache, CacheError, HookedGPT, HookError, TokenError, cache_bytes
 
 
 @each_variant
 @each_dtype
 @pytest.mark.parametrize("preset", [None, "all", "contributions"])
 @pytest.mark.parametrize("grad", [True, False])
-def test_rebuilt_values_are_those_the_run_had(variant, dtype, preset, grad):
+def test_rebuilt_values_are_those_the_run_had(
+    variant: dict[str, Any], dtype: torch.dtype, preset: str | None, grad: bool
+) -> None:
     model = random_model(dtype, **variant)
     tokens = random_tokens(model)
     with torch.set_grad_enabled(grad):
@@ -36,7 +36,7 @@ def test_rebuilt_values_are_those_the_run_had(variant, dtype, preset, grad):
 
 
 @pytest.mark.parametrize("preset", ["all", "contributions"])
-def test_rebuilt_values_are_those_the_run_had_without_a_batch_axis(preset):
+def test_rebuilt_values_are_those_the_run_had_without_a_batch_axis(preset: str) -> None:
     model = random_model(torch.float64)
     _, cache = model.run_with_cache("abcde", names_filter=preset, remove_batch_dim=True)
     _, recorded = model.run_with_cache("abcde", names_filter=everything)
@@ -44,7 +44,7 @@ def test_rebuilt_values_are_those_the_run_had_without_a_batch_axis(preset):
         assert_close(cache[name], recorded[name][0], name)
 
 
-def test_a_cache_of_a_model_without_blocks_is_complete():
+def test_a_cache_of_a_model_without_blocks_is_complete() -> None:
     model = random_model(torch.float64, n_layers=0)
     tokens = random_tokens(model)
     _, cache = model.run_with_cache(tokens)
@@ -54,7 +54,7 @@ def test_a_cache_of_a_model_without_blocks_is_complete():
         assert_close(cache[name], recorded[name], name)
 
 
-def test_keys_are_every_name_but_the_expanded_ones():
+def test_keys_are_every_name_but_the_expanded_ones() -> None:
     model = random_model()
     _, cache = model.run_with_cache("abc")
     left_out = set(model.hook_dict) - set(cache.keys())
@@ -66,7 +66,7 @@ def test_keys_are_every_name_but_the_expanded_ones():
     assert ("z", 5) not in cache
 
 
-def test_short_names_and_negative_layers():
+def test_short_names_and_negative_layers() -> None:
     model = random_model()
     _, cache = model.run_with_cache("abc", names_filter=everything)
     for short, name in {
@@ -85,21 +85,21 @@ def test_short_names_and_negative_layers():
 
 
 @pytest.mark.parametrize("key", [("z", 2), ("z", -3), "hook_embde", "blocks.0.attn.hook_zz"])
-def test_an_absent_activation_is_refused(key):
+def test_an_absent_activation_is_refused(key: Any) -> None:
     _, cache = random_model().run_with_cache("abc")
     with pytest.raises(CacheError) as error:
         cache[key]
     assert "\n" not in str(error.value)
 
 
-def test_an_absent_activation_is_refused_with_the_nearest_name():
+def test_an_absent_activation_is_refused_with_the_nearest_name() -> None:
     _, cache = random_model().run_with_cache("abc", names_filter=["hook_embed", "hook_logits"])
     assert list(cache.keys()) == ["hook_embed", "hook_logits"]
     with pytest.raises(CacheError, match="did you mean 'hook_embed'"):
         cache["hook_pos_embed"]
 
 
-def test_a_preset_keeps_what_it_says():
+def test_a_preset_keeps_what_it_says() -> None:
     model = random_model()
     _, attention = model.run_with_cache("abc", names_filter="attention")
     assert {name.rsplit(".", 1)[-1] for name in attention} == {
@@ -109,7 +109,7 @@ def test_a_preset_keeps_what_it_says():
     assert_close(residual["resid_pre", 1] + residual["attn_out", 1], residual["resid_mid", 1])
 
 
-def test_an_activation_edited_in_place_is_refused():
+def test_an_activation_edited_in_place_is_refused() -> None:
     _, cache = random_model().run_with_cache("abc", names_filter=everything)
     for name in ("blocks.0.hook_attn_out", "blocks.1.attn.hook_pattern", "hook_logits"):
         cache[name].mul_(2)
@@ -127,14 +127,14 @@ def test_an_activation_edited_in_place_is_refused():
     ],
     ids=["to", "remove_batch_dim", "apply_slice_to_batch_dim"],
 )
-def test_an_edit_in_place_is_refused_also_through_a_changed_cache(through):
+def test_an_edit_in_place_is_refused_also_through_a_changed_cache(through: Any) -> None:
     _, cache = random_model().run_with_cache("abc")
     cache["attn_out", 0].mul_(2)
     with pytest.raises(CacheError, match="edited in place"):
         through(cache)["attn_out", 0]
 
 
-def test_what_depends_on_an_edited_activation_is_refused():
+def test_what_depends_on_an_edited_activation_is_refused() -> None:
     _, cache = random_model().run_with_cache("abc", names_filter="contributions")
     cache["attn_out", 0].mul_(2)
     with pytest.raises(CacheError, match="edited in place"):
@@ -142,7 +142,7 @@ def test_what_depends_on_an_edited_activation_is_refused():
 
 
 @pytest.mark.parametrize("parameter", ["blocks.0.attn.W_Q", "blocks.1.mlp.b_in", "embed.W_E"])
-def test_nothing_is_rebuilt_from_weights_that_changed(parameter):
+def test_nothing_is_rebuilt_from_weights_that_changed(parameter: str) -> None:
     model = random_model()
     _, cache = model.run_with_cache("abc", names_filter="contributions")
     kept = cache["pattern", 0].clone()
@@ -154,7 +154,7 @@ def test_nothing_is_rebuilt_from_weights_that_changed(parameter):
     assert torch.equal(cache["pattern", 0], kept)
 
 
-def test_nothing_is_rebuilt_after_the_model_moved_to_another_dtype():
+def test_nothing_is_rebuilt_after_the_model_moved_to_another_dtype() -> None:
     model = random_model()
     _, cache = model.run_with_cache("abc", names_filter="contributions")
     model.double()
@@ -162,7 +162,7 @@ def test_nothing_is_rebuilt_after_the_model_moved_to_another_dtype():
         cache["q", 0]
 
 
-def test_rebuilding_ignores_scaling_and_hooks_of_the_moment():
+def test_rebuilding_ignores_scaling_and_hooks_of_the_moment() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     _, cache = model.run_with_cache(tokens)
@@ -175,7 +175,9 @@ def test_rebuilding_ignores_scaling_and_hooks_of_the_moment():
 @pytest.mark.parametrize("preset", [None, "contributions"])
 @pytest.mark.parametrize("name", ["blocks.0.hook_resid_post", "blocks.0.attn.hook_pattern",
                                   "blocks.1.hook_mlp_in", "blocks.0.attn.hook_q"])  # fmt: skip
-def test_a_cache_under_somebodys_hook_holds_what_that_run_had(preset, name):
+def test_a_cache_under_somebodys_hook_holds_what_that_run_had(
+    preset: str | None, name: str
+) -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     with model.hooks([(name, lambda x, hook: x * 0.5)]):
@@ -189,7 +191,7 @@ def test_a_cache_under_somebodys_hook_holds_what_that_run_had(preset, name):
         assert len(cache) == len(model.run_with_cache(tokens)[1])
 
 
-def test_a_cache_of_scaled_attention_holds_what_that_run_had():
+def test_a_cache_of_scaled_attention_holds_what_that_run_had() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     with model.attn_scaled_by(3):
@@ -199,7 +201,7 @@ def test_a_cache_of_scaled_attention_holds_what_that_run_had():
         assert_close(cache[key], recorded[key], key)
 
 
-def test_head_results_of_an_edited_run_are_not_made_up():
+def test_head_results_of_an_edited_run_are_not_made_up() -> None:
     model = random_model(torch.float64)
     with model.hooks([("blocks.0.attn.hook_result", lambda x, hook: x * 0)]):
         _, cache = model.run_with_cache("abcd")
@@ -211,7 +213,7 @@ def test_head_results_of_an_edited_run_are_not_made_up():
 
 
 @pytest.mark.parametrize("pos_slice", [2, -1, slice(1, 4), [0, 3], (1, 3)])
-def test_positions_can_be_sliced(pos_slice):
+def test_positions_can_be_sliced(pos_slice: Any) -> None:
     model = random_model()
     tokens = random_tokens(model)
     _, full = model.run_with_cache(tokens, names_filter=everything)
@@ -230,7 +232,7 @@ def test_positions_can_be_sliced(pos_slice):
         assert torch.equal(sliced[name], expected), name
 
 
-def test_the_batch_axis_can_be_removed_only_when_it_is_one():
+def test_the_batch_axis_can_be_removed_only_when_it_is_one() -> None:
     model = random_model()
     logits, cache = model.run_with_cache("abc", remove_batch_dim=True)
     assert logits.shape == (1, 3, 7)
@@ -242,7 +244,7 @@ def test_the_batch_axis_can_be_removed_only_when_it_is_one():
         model.run_with_cache(["abc", "abd"])[1].remove_batch_dim()
 
 
-def test_some_sequences_can_be_taken_from_a_cache():
+def test_some_sequences_can_be_taken_from_a_cache() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model, batch=4)
     _, cache = model.run_with_cache(tokens)
@@ -252,7 +254,7 @@ def test_some_sequences_can_be_taken_from_a_cache():
         assert_close(some[name], cache[name][[1, 3]], name)
 
 
-def test_the_device_and_the_plain_dict():
+def test_the_device_and_the_plain_dict() -> None:
     model = random_model()
     logits, cache = model.run_with_cache("abc", device="meta", names_filter=["hook_embed"])
     assert cache["hook_embed"].device.type == "meta"
@@ -262,7 +264,7 @@ def test_the_device_and_the_plain_dict():
     assert list(plain) == ["hook_embed"]
 
 
-def explicit_gradient(model, tokens, name):
+def explicit_gradient(model: HookedGPT, tokens: Tensor, name: Any) -> Any:
     """The gradient of the loss to a zero added to one activation."""
     _, cache = model.run_with_cache(tokens, names_filter=name)
     zero = torch.zeros_like(cache[name], requires_grad=True)
@@ -273,7 +275,7 @@ def explicit_gradient(model, tokens, name):
     return torch.autograd.grad(loss, zero)[0]
 
 
-def wrong_gradients(model, tokens, cache, names):
+def wrong_gradients(model: HookedGPT, tokens: Tensor, cache: ActivationCache, names: Any) -> Any:
     """The names whose cached gradient is absent or another than autograd's."""
     wrong = []
     for name in names:
@@ -289,7 +291,7 @@ WITH_GRADIENTS = {"return_type": "loss", "incl_bwd": True}
 
 @each_variant
 @pytest.mark.parametrize("grad", [True, False])
-def test_cached_gradients_are_autograds(variant, grad):
+def test_cached_gradients_are_autograds(variant: dict[str, Any], grad: bool) -> None:
     model = random_model(torch.float64, **variant)
     tokens = random_tokens(model)
     with torch.set_grad_enabled(grad):
@@ -302,7 +304,7 @@ def test_cached_gradients_are_autograds(variant, grad):
 
 
 @each_variant
-def test_cached_gradients_are_autograds_when_everything_is_kept(variant):
+def test_cached_gradients_are_autograds_when_everything_is_kept(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **variant)
     tokens = random_tokens(model)
     _, cache = model.run_with_cache(tokens, names_filter=everything, **WITH_GRADIENTS)
@@ -311,7 +313,7 @@ def test_cached_gradients_are_autograds_when_everything_is_kept(variant):
 
 @pytest.mark.parametrize("kind", ["hook_scale", "hook_normalized", "hook_result", "hook_q_input",
                                   "hook_attn_scores", "hook_mlp_in", "hook_resid_mid"])  # fmt: skip
-def test_cached_gradients_are_autograds_when_one_kind_is_kept(kind):
+def test_cached_gradients_are_autograds_when_one_kind_is_kept(kind: str) -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     names = [name for name in model.hook_dict if name.endswith(kind)]
@@ -319,7 +321,7 @@ def test_cached_gradients_are_autograds_when_one_kind_is_kept(kind):
     assert wrong_gradients(model, tokens, cache, names) == []
 
 
-def test_gradients_need_a_loss():
+def test_gradients_need_a_loss() -> None:
     with pytest.raises(HookError, match="loss"):
         random_model().run_with_cache("abc", incl_bwd=True)
 
@@ -327,7 +329,9 @@ def test_gradients_need_a_loss():
 @each_variant
 @each_dtype
 @pytest.mark.parametrize("grad", [True, False])
-def test_cache_bytes_foretells_the_memory_of_a_cache(variant, dtype, grad):
+def test_cache_bytes_foretells_the_memory_of_a_cache(
+    variant: dict[str, Any], dtype: torch.dtype, grad: bool
+) -> None:
     model = random_model(dtype, **variant)
     tokens = random_tokens(model, batch=3)
     size = dtype.itemsize
@@ -340,7 +344,7 @@ def test_cache_bytes_foretells_the_memory_of_a_cache(variant, dtype, grad):
 
 
 @each_variant
-def test_contributions_are_smaller_than_all(variant):
+def test_contributions_are_smaller_than_all(variant: dict[str, Any]) -> None:
     model = random_model(**variant)
     tokens = random_tokens(model)
     _, small = model.run_with_cache(tokens, names_filter="contributions")
@@ -349,7 +353,7 @@ def test_contributions_are_smaller_than_all(variant):
     assert set(small.keys()) == set(large.keys())
 
 
-def test_a_filtered_cache_keeps_no_more_than_it_shows():
+def test_a_filtered_cache_keeps_no_more_than_it_shows() -> None:
     model = random_model()
     name = "blocks.0.attn.hook_k"
     _, cache = model.run_with_cache("abcd", names_filter=name)
@@ -358,7 +362,7 @@ def test_a_filtered_cache_keeps_no_more_than_it_shows():
 
 
 @pytest.mark.parametrize("incl_bwd", [False, True])
-def test_a_model_and_its_cache_are_freed_without_the_garbage_collector(incl_bwd):
+def test_a_model_and_its_cache_are_freed_without_the_garbage_collector(incl_bwd: bool) -> None:
     model = random_model()
     gc.collect()
     gc.disable()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,9 @@ from interp import CheckpointError, HookedGPT, OutputError, model_hash
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a_saved_model_comes_back_the_same(tmp_path, variant, dtype):
+def test_a_saved_model_comes_back_the_same(
+    tmp_path: Path, variant: dict[str, Any], dtype: torch.dtype
+) -> None:
     model = random_model(dtype, **variant)
     model.save_pretrained(tmp_path / "model")
     loaded = HookedGPT.from_pretrained(tmp_path / "model")
@@ -26,7 +30,7 @@ def test_a_saved_model_comes_back_the_same(tmp_path, variant, dtype):
     assert model_hash(loaded) == model_hash(model)
 
 
-def test_a_loaded_model_knows_its_folder(tmp_path, monkeypatch):
+def test_a_loaded_model_knows_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random_model().save_pretrained(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
     loaded = HookedGPT.from_pretrained("model")
@@ -36,37 +40,37 @@ def test_a_loaded_model_knows_its_folder(tmp_path, monkeypatch):
     assert HookedGPT.folder is None
 
 
-def test_a_model_without_a_tokenizer_comes_back_without_one(tmp_path):
+def test_a_model_without_a_tokenizer_comes_back_without_one(tmp_path: Path) -> None:
     random_model().save_pretrained(tmp_path)
     HookedGPT(random_model().config).save_pretrained(tmp_path)
     assert HookedGPT.from_pretrained(tmp_path).tokenizer is None
 
 
-def test_only_whole_files_are_left_in_the_folder(tmp_path):
+def test_only_whole_files_are_left_in_the_folder(tmp_path: Path) -> None:
     random_model().save_pretrained(tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"config.json", "model.safetensors", "tokenizer.json"}
 
 
-def truncate(folder):
+def truncate(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def cut_in_the_header(folder):
+def cut_in_the_header(folder: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:5])
 
 
-def change_config(**values):
-    def change(folder):
+def change_config(**values: Any) -> Any:
+    def change(folder: Path) -> None:
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
     return change
 
 
-def write(name, content):
+def write(name: Any, content: Any) -> Any:
     return lambda folder: (folder / name).write_bytes(content)
 
 
@@ -94,7 +98,7 @@ def write(name, content):
         (write("tokenizer.json", b'{"kind": "characters", "characters": ["a"]}'), "1 characters"),
     ],
 )
-def test_a_damaged_folder_is_refused_in_one_line(tmp_path, damage, said):
+def test_a_damaged_folder_is_refused_in_one_line(tmp_path: Path, damage: Any, said: str) -> None:
     random_model().save_pretrained(tmp_path)
     damage(tmp_path)
     with pytest.raises(CheckpointError) as error:
@@ -103,18 +107,18 @@ def test_a_damaged_folder_is_refused_in_one_line(tmp_path, damage, said):
     assert "\n" not in str(error.value)
 
 
-def test_a_folder_that_does_not_exist_is_refused(tmp_path):
+def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="does not exist"):
         HookedGPT.from_pretrained(tmp_path / "nothing")
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError):
         random_model().save_pretrained(tmp_path / "file" / "model")
 
 
-def test_the_hash_changes_with_any_weight():
+def test_the_hash_changes_with_any_weight() -> None:
     model = random_model(tied=True, qkv_bias=True)
     hashes = {model_hash(model)}
     parameters = list(model.parameters())
@@ -125,7 +129,7 @@ def test_the_hash_changes_with_any_weight():
     assert len(hashes) == 1 + len(parameters)
 
 
-def test_the_hash_changes_with_the_config():
+def test_the_hash_changes_with_the_config() -> None:
     model, other = random_model(), random_model(attn_scale=1.0)
     other.load_state_dict(model.state_dict())
     assert model_hash(model) != model_hash(other)

@@ -1,6 +1,11 @@
 """Circuits from the weights and paths from runs, against plain computations and known answers."""
 
+# mypy: disable-error-code="attr-defined, call-overload, index, operator, union-attr"
+
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +22,7 @@ from interp.gpt.layers import LayerNorm
 from interp.ground_truth import heads as truth
 
 
-def repeats_twice(n, seed=0):
+def repeats_twice(n: int, seed: int = 0) -> Any:
     """Each a permutation of the tokens, twice."""
     generator = torch.Generator().manual_seed(seed)
     return torch.stack([torch.randperm(8, generator=generator) for _ in range(n)]).repeat(1, 2)
@@ -27,7 +32,7 @@ def repeats_twice(n, seed=0):
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-def test_circuits_are_the_products_of_the_weights(variant):
+def test_circuits_are_the_products_of_the_weights(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **variant)
     block, cfg = model.blocks[1], model.config
     centre = torch.eye(cfg.d_model, dtype=torch.float64) - 1 / cfg.d_model
@@ -48,7 +53,7 @@ def test_circuits_are_the_products_of_the_weights(variant):
     assert copying == pytest.approx(values.real.sum() / np.abs(values).sum(), abs=1e-9)
 
 
-def test_own_logit_and_rank_by_hand():
+def test_own_logit_and_rank_by_hand() -> None:
     model = random_model(torch.float64)
     found = copying_scores(model)
     ov = ov_circuit(model, 0, 3).AB.detach().numpy()
@@ -60,7 +65,7 @@ def test_own_logit_and_rank_by_hand():
     assert list(frame.columns) == ["layer", "head", "copying", "own_logit", "own_rank"]
 
 
-def test_a_copying_head_copies_and_a_gain_scales_the_qk_circuit():
+def test_a_copying_head_copies_and_a_gain_scales_the_qk_circuit() -> None:
     model = truth.induction()
     found = copying_scores(model)
     assert found.copying[1, 0] == pytest.approx(1)
@@ -72,7 +77,7 @@ def test_a_copying_head_copies_and_a_gain_scales_the_qk_circuit():
     torch.testing.assert_close(qk_circuit(learned, 0, 1).AB, 3 * before)
 
 
-def test_composition_scores_by_hand_and_their_null():
+def test_composition_scores_by_hand_and_their_null() -> None:
     model = random_model(torch.float64)
     table = composition_scores(model, draws=300, seed=1).to_frame()
     assert len(table) == 4 * 4 * 3
@@ -92,14 +97,14 @@ def test_composition_scores_by_hand_and_their_null():
     assert (table["p_value"] < 0.05).mean() < 0.35  # weights with a common bias, yet random ones
 
 
-def test_composition_of_turned_weights_follows_its_null():
+def test_composition_of_turned_weights_follows_its_null() -> None:
     """Weights whose directions are random: p is small no more often than it says."""
     model = HookedGPT(interp.GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=4, d_vocab=5))
     table = composition_scores(model, draws=200).to_frame()
     assert (table["p_value"] < 0.05).mean() < 0.2
 
 
-def test_composition_null_is_drawn_pair_by_pair_from_one_stream():
+def test_composition_null_is_drawn_pair_by_pair_from_one_stream() -> None:
     """An independent computation with the same draws: readers, then letters, then senders."""
     model = random_model(torch.float64)
     found = composition_scores(model, draws=3, seed=5)
@@ -122,7 +127,7 @@ def test_composition_null_is_drawn_pair_by_pair_from_one_stream():
         assert found.null_std[sender] == pytest.approx(null.std(ddof=1), rel=1e-9)
 
 
-def test_composition_scores_to_disk_figure_and_provenance(tmp_path):
+def test_composition_scores_to_disk_figure_and_provenance(tmp_path: Path) -> None:
     model = random_model(n_layers=3)
     found = composition_scores(model, draws=5, seed=2)
     found.save(tmp_path / "c.json")
@@ -143,13 +148,13 @@ def test_composition_scores_to_disk_figure_and_provenance(tmp_path):
     assert keys.low == -keys.high == -max(np.nanmax(np.abs(p.values)) for p in shown.mark.marks)
 
 
-def test_one_layer_has_nothing_to_compose():
+def test_one_layer_has_nothing_to_compose() -> None:
     found = composition_scores(random_model(n_layers=1), draws=5)
     assert found.to_frame().empty
     assert found.figures() == []
 
 
-def test_copying_scores_are_drawn_as_they_are():
+def test_copying_scores_are_drawn_as_they_are() -> None:
     found = copying_scores(random_model())
     (shown,) = found.figures()
     copying, rank = shown.mark.marks
@@ -161,7 +166,7 @@ def test_copying_scores_are_drawn_as_they_are():
 # ---- positions or tokens ----------------------------------------------------------------------
 
 
-def test_a_head_of_positions_and_one_of_tokens():
+def test_a_head_of_positions_and_one_of_tokens() -> None:
     """Ground truth: shuffled tokens move the first by 0, shuffled positions the second by 0."""
     tokens = repeats_twice(12)
     table = score_sources(truth.back_head(1), tokens).to_frame()
@@ -177,7 +182,7 @@ def test_a_head_of_positions_and_one_of_tokens():
     assert (idle[["offset_share", "token_share", "tokens_moved", "positions_moved"]] == 0).all()
 
 
-def test_divergence_of_disjoint_attention_is_one_bit():
+def test_divergence_of_disjoint_attention_is_one_bit() -> None:
     """Two-token sequences whose order is turned: the head looks at other keys altogether."""
     model = truth.back_head(1)
     with torch.no_grad():  # look at the token 0, wherever it is
@@ -193,13 +198,13 @@ def test_divergence_of_disjoint_attention_is_one_bit():
     assert moved == pytest.approx(float((order[:, 0] == 1).double().mean()), abs=1e-9)
 
 
-def test_a_model_without_positions_says_nan():
+def test_a_model_without_positions_says_nan() -> None:
     table = score_sources(random_model(positional=False), "abcab").to_frame()
     assert table["positions_moved"].isna().all()
     assert (table["tokens_moved"] >= 0).all()
 
 
-def test_score_sources_to_disk_and_figure(tmp_path):
+def test_score_sources_to_disk_and_figure(tmp_path: Path) -> None:
     model = random_model()
     found = score_sources(model, random_tokens(model, 3, 7), seed=4)
     found.save(tmp_path / "s.json")
@@ -219,7 +224,7 @@ def test_score_sources_to_disk_and_figure(tmp_path):
     [(truth.induction(), "k"), (truth.induction(route="q"), "q"), (truth.two_hops(), "v")],
     ids=["k", "q", "v"],
 )
-def test_the_path_map_names_the_right_letter(model, letter):
+def test_the_path_map_names_the_right_letter(model: Any, letter: str) -> None:
     """Ground truth: one way from L0.H0 to the second layer; all other paths carry exactly 0."""
     tokens = repeats_twice(10)
     if letter == "v":  # predicts the token two back: give it such text
@@ -236,7 +241,7 @@ def test_the_path_map_names_the_right_letter(model, letter):
                 assert effect == pytest.approx(0, abs=1e-9), (sender, other)
 
 
-def test_two_hops_are_one_of_two_back():
+def test_two_hops_are_one_of_two_back() -> None:
     """Ground truth: the product of the two patterns is that of t − 2, and so are the logits."""
     model = truth.two_hops()
     tokens = repeats_twice(3)
@@ -248,7 +253,7 @@ def test_two_hops_are_one_of_two_back():
         torch.testing.assert_close(logits[:, t], expected, atol=1e-8, rtol=0)
 
 
-def test_a_bigram_model_is_its_table():
+def test_a_bigram_model_is_its_table() -> None:
     """Ground truth: no blocks, logits the table's rows, loss its negative log-likelihood."""
     generator = torch.Generator().manual_seed(0)
     log_p = torch.randn(6, 6, generator=generator, dtype=torch.float64).log_softmax(-1)
@@ -264,7 +269,7 @@ def test_a_bigram_model_is_its_table():
 
 
 @pytest.mark.parametrize("variant", [{}, {"d_mlp": 0}, {"qkv_bias": True}], ids=variant_id)
-def test_path_effects_are_those_of_the_intervention(variant):
+def test_path_effects_are_those_of_the_intervention(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **variant)
     tokens, reference = random_tokens(model, 3, 7), random_tokens(model, 6, 7, seed=5)
     found = path_effects(
@@ -279,7 +284,7 @@ def test_path_effects_are_those_of_the_intervention(variant):
         np.testing.assert_allclose(found.values[s, r], (cut - clean).detach(), atol=1e-12)
 
 
-def test_means_are_over_the_other_sequences_and_only_counted_positions_count():
+def test_means_are_over_the_other_sequences_and_only_counted_positions_count() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model, 3, 7)
     where = torch.zeros_like(tokens, dtype=torch.bool)
@@ -293,7 +298,7 @@ def test_means_are_over_the_other_sequences_and_only_counted_positions_count():
         assert found.values[0, 0, b] == pytest.approx(float((cut - clean).detach()), abs=1e-12)
 
 
-def test_path_effects_to_table_disk_figure_and_words(tmp_path):
+def test_path_effects_to_table_disk_figure_and_words(tmp_path: Path) -> None:
     model = random_model(n_layers=3)
     found = path_effects(model, random_tokens(model, 6, 7))
     frame = found.to_frame()
@@ -315,7 +320,7 @@ def test_path_effects_to_table_disk_figure_and_words(tmp_path):
     assert f"{largest['effect']:+.4f} [{largest['low']:+.4f}, {largest['high']:+.4f}]" in first
 
 
-def test_what_makes_no_path_is_refused():
+def test_what_makes_no_path_is_refused() -> None:
     model = random_model()
     tokens = random_tokens(model)
     with pytest.raises(ConfigError, match="one layer of them"):

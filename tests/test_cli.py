@@ -1,5 +1,7 @@
 """The command line: what each command writes, and what it says to bad input."""
 
+# mypy: disable-error-code="union-attr"
+
 from __future__ import annotations
 
 import json
@@ -10,9 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from helpers import Shell, snapshot
 
 import interp
-from interp.cli import app, main
+from interp.cli import app
 
 TEXT = "ROMEO:\nShall I hear more, or shall I speak at this?\n\nJULIET:\nGood night.\n\n" * 30
 RECIPE = """
@@ -30,40 +33,6 @@ batch_size = 4
 eval_every = 10
 checkpoints = 3
 """
-
-
-class Shell:
-    """Runs commands in this process, in a folder of their own."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder, self.capsys = folder, capsys
-
-    def __call__(self, *args: object) -> tuple[int, str, str]:
-        before, sys.argv = sys.argv, ["interp", *map(str, args)]
-        status = 0
-        try:
-            main()
-        except SystemExit as stop:
-            status = stop.code if isinstance(stop.code, int) else 1
-        finally:
-            sys.argv = before
-        out, err = self.capsys.readouterr()
-        return status, out, err
-
-    def fails(self, *args: object) -> str:
-        """Runs what must be refused with one line and status 2; returns the line."""
-        files = snapshot(self.folder)
-        status, out, err = self(*args)
-        assert (status, out) == (2, "")
-        assert err.startswith("error: ")
-        assert err.count("\n") == 1
-        assert "Traceback" not in err
-        assert snapshot(self.folder) == files, "something was written"
-        return err
-
-
-def snapshot(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 @pytest.fixture
@@ -148,7 +117,7 @@ def test_generate_is_reproducible(trained: Shell) -> None:
 @pytest.mark.parametrize(
     "command",
     [c.name or c.callback.__name__.replace("_", "-") for c in app.registered_commands],
-)  # type: ignore[union-attr]
+)
 def test_every_command_has_help_with_an_example(shell: Shell, command: str) -> None:
     status, out, _ = shell(command, "--help")
     assert status == 0

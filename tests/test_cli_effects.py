@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 import torch
 from conftest import N_CTX, VOCABULARY, random_model
-from test_cli import Shell, snapshot
+from helpers import Shell, assert_same, snapshot
 
 import interp
 
@@ -55,16 +55,6 @@ def sequences(n: int = N) -> list[str]:
 
 def model_m() -> interp.HookedGPT:
     return interp.HookedGPT.from_pretrained("m")
-
-
-def assert_same(given: interp.Result, expected: interp.Result) -> None:
-    assert type(given) is type(expected)
-    assert given.provenance == expected.provenance
-    for name, value in vars(expected).items():
-        if isinstance(value, np.ndarray):
-            np.testing.assert_array_equal(getattr(given, name), value, err_msg=name)
-        else:
-            assert getattr(given, name) == value, name
 
 
 def both(shell: Shell, *args: object) -> tuple[interp.Result, pd.DataFrame]:

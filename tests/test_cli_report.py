@@ -1,9 +1,12 @@
 """`interp report` and `interp compare`: what is computed once, what is refused."""
 
+# mypy: disable-error-code="arg-type, attr-defined"
+
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +20,14 @@ TEXT = "".join(np.random.default_rng(0).choice(list("abcdefg"), 1200))
 
 
 @pytest.fixture
-def shell(tmp_path, monkeypatch, capsys):
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Any:
     random_model().save_pretrained(tmp_path / "m")
     (tmp_path / "t.txt").write_text(TEXT)
     monkeypatch.chdir(tmp_path)
 
-    def run(*command):
+    def run(*command: Any) -> Any:
         monkeypatch.setattr("sys.argv", ["interp", *map(str, command)])
         with pytest.raises(SystemExit) as stopped:
             main()
@@ -31,11 +36,11 @@ def shell(tmp_path, monkeypatch, capsys):
     return run
 
 
-def kinds(path):
+def kinds(path: Path) -> Any:
     return [type(result).__name__ for result in interp.read_report(path)["results"]]
 
 
-def test_a_report_holds_every_section_and_keeps_what_it_computed(shell):
+def test_a_report_holds_every_section_and_keeps_what_it_computed(shell: Any) -> None:
     status, said = shell("report", "m", "--text", "t.txt", "--seed", 3)
     assert status == 0, said.err
     page = Path("reports/m/report.html")
@@ -57,7 +62,7 @@ def test_a_report_holds_every_section_and_keeps_what_it_computed(shell):
     assert page.read_bytes() != before
 
 
-def test_a_damaged_kept_result_is_computed_again(shell):
+def test_a_damaged_kept_result_is_computed_again(shell: Any) -> None:
     command = ("report", "m", "--text", "t.txt", "--sections", "checks")
     assert shell(*command)[0] == 0
     before = Path("reports/m/report.html").read_bytes()
@@ -67,7 +72,7 @@ def test_a_damaged_kept_result_is_computed_again(shell):
     assert Path("reports/m/report.html").read_bytes() == before
 
 
-def test_sections_are_chosen(shell):
+def test_sections_are_chosen(shell: Any) -> None:
     assert shell("report", "m", "--prompt", "abcabc", "--sections", "text,checks")[0] == 0
     assert set(kinds("reports/m/report.html")) == {
         "Predictions", "LogitLens", "AttentionPatterns", "LogitAttribution", "ModelChecks",
@@ -77,21 +82,21 @@ def test_sections_are_chosen(shell):
     assert f"'head' is not one of {', '.join(SECTIONS)}" in said.err
 
 
-def test_without_a_text_what_needs_one_is_left_out_and_said(shell):
+def test_without_a_text_what_needs_one_is_left_out_and_said(shell: Any) -> None:
     status, said = shell("report", "m", "--prompt", "abcabc")
     assert status == 0
     assert "they need 10 contexts of text; give --text" in said.err
     assert "HeadScores" not in kinds("reports/m/report.html")
 
 
-def test_a_page_too_large_is_refused_in_one_line(shell):
+def test_a_page_too_large_is_refused_in_one_line(shell: Any) -> None:
     status, said = shell("report", "m", "--prompt", "abcabc", "--max-mb", 0.01)
     assert status == 2
     assert "raise --max-mb" in said.err
     assert len(said.err.strip().splitlines()) <= 2
 
 
-def test_models_are_compared(shell, tmp_path):
+def test_models_are_compared(shell: Any, tmp_path: Path) -> None:
     random_model(seed=5).save_pretrained(tmp_path / "n")
     status, said = shell("compare", "m", "n", "--text", "t.txt", "--sequences", 12, "--untrained")
     assert status == 0, said.err
@@ -110,7 +115,7 @@ def test_models_are_compared(shell, tmp_path):
     assert json.loads(said.out)["comparison"].endswith("report.html")
 
 
-def test_one_model_is_no_comparison(shell):
+def test_one_model_is_no_comparison(shell: Any) -> None:
     status, said = shell("compare", "m", "m", "--text", "t.txt")
     assert status == 2
     assert "two or more different models" in said.err

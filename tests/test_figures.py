@@ -1,5 +1,7 @@
 """Every mark is drawn with its numbers, readable, the same each time, and without a trace left."""
 
+# mypy: disable-error-code="arg-type, attr-defined, index, no-untyped-call, union-attr"
+
 from __future__ import annotations
 
 import ast
@@ -125,7 +127,7 @@ def outside(figure: Figure) -> list[str]:
 # ---- heat maps -------------------------------------------------------------------------------
 
 
-def test_a_heat_map_draws_its_numbers_names_and_limits():
+def test_a_heat_map_draws_its_numbers_names_and_limits() -> None:
     values = np.array([[1.0, -2.0, NAN], [0.5, 0.0, 1.5]])
     figure = draw(heat_map(values, row_label="part", column_label="position"))
     axes, bar = figure.axes
@@ -139,7 +141,7 @@ def test_a_heat_map_draws_its_numbers_names_and_limits():
     assert axes.get_ylim() == (1.5, -0.5)  # the first row is on top
 
 
-def test_an_empty_cell_is_left_empty():
+def test_an_empty_cell_is_left_empty() -> None:
     figure = draw(heat_map([[NAN, 1.0]]))
     (image,) = figure.axes[0].images
     colours = image.to_rgba(image.get_array())
@@ -148,14 +150,14 @@ def test_an_empty_cell_is_left_empty():
 
 
 @pytest.mark.parametrize("name", ["signed", "weight"])
-def test_colours_are_those_of_the_palette(name):
+def test_colours_are_those_of_the_palette(name: Any) -> None:
     shades = colormap(name)(np.linspace(0, 1, 1001), bytes=True)[:, :3].astype(int)
     expected = [palette.ramp(name, x) for x in np.linspace(0, 1, 1001)]
     assert np.abs(shades - expected).max() <= 1  # of 255
     assert (shades[[0, -1]] == [palette.RAMPS[name][0], palette.RAMPS[name][-1]]).all()
 
 
-def test_a_signed_root_is_symmetric_and_a_root_of_weights_is_a_root():
+def test_a_signed_root_is_symmetric_and_a_root_of_weights_is_a_root() -> None:
     for mark in (
         heat_map([[0.5, -0.5]], scale="root"),
         heat_map([[0.5, 0.125]], scale="root", palette="weight", low=0, high=2),
@@ -169,7 +171,7 @@ def test_a_signed_root_is_symmetric_and_a_root_of_weights_is_a_root():
         assert "square-root" in draw(mark).axes[1].get_ylabel()
 
 
-def test_numbers_in_cells_are_black_on_bright_and_white_on_dark():
+def test_numbers_in_cells_are_black_on_bright_and_white_on_dark() -> None:
     figure = draw(heat_map([[2.0, 0.1, -2.0, NAN]], numbers=(("2", ".1", "-2", "none"),)))
     drawn = {text.get_text(): text for text in figure.axes[0].texts}
     assert {name: text.get_color() for name, text in drawn.items()} == {
@@ -178,21 +180,21 @@ def test_numbers_in_cells_are_black_on_bright_and_white_on_dark():
     assert [drawn[name].get_position() for name in ("2", ".1", "-2")] == [(0, 0), (1, 0), (2, 0)]
 
 
-def test_strong_columns_are_bold_and_breaks_are_lines():
+def test_strong_columns_are_bold_and_breaks_are_lines() -> None:
     axes = draw(heat_map(np.zeros((2, 4)), strong_columns=(2,), column_breaks=(1, 3))).axes[0]
     bold = [label.get_fontweight() == "bold" for label in axes.get_xticklabels()]
     assert bold == [False, False, True, False]
     assert [line.get_xdata()[0] for line in axes.lines] == [0.5, 2.5]
 
 
-def test_a_colour_bar_says_that_values_go_on():
+def test_a_colour_bar_says_that_values_go_on() -> None:
     for values, extend in (([[3.0, -3.0]], "both"), ([[3.0]], "max"), ([[1.0]], "neither")):
         bar = draw(heat_map(values)).axes[0].images[0].colorbar
         assert bar is not None
         assert bar.extend == extend
 
 
-def test_positions_without_room_are_numbered_and_names_are_some():
+def test_positions_without_room_are_numbered_and_names_are_some() -> None:
     n = 300
     names = tuple("ab" * (n // 2))
     square = draw(heat_map(np.zeros((n, n)), rows=names, columns=names, columns_are="positions"))
@@ -208,7 +210,7 @@ def test_positions_without_room_are_numbered_and_names_are_some():
 # ---- bars and dots ---------------------------------------------------------------------------
 
 
-def test_bars_draw_their_values_for_and_against():
+def test_bars_draw_their_values_for_and_against() -> None:
     values = [1.25, -2.0, NAN, 0.0]
     mark = Bars(names=("a", "b", "c", "d"), values=values, label="effect (nats)", title="towards e")
     axes = draw(mark).axes[0]
@@ -231,7 +233,7 @@ def dots(scale: Any = "linear", **options: Any) -> Dots:
                 **options)  # fmt: skip
 
 
-def test_dots_draw_values_and_intervals_side_by_side():
+def test_dots_draw_values_and_intervals_side_by_side() -> None:
     axes = draw(dots()).axes[0]
     direct, total = (line for line in axes.lines if line.get_linestyle() == "None")
     np.testing.assert_array_equal(direct.get_xdata(), [1, 2, NAN])
@@ -245,7 +247,7 @@ def test_dots_draw_values_and_intervals_side_by_side():
     assert axes.get_xlabel() == "effect (nats)"
 
 
-def test_dots_say_which_names_are_strong_and_what_is_not_there():
+def test_dots_say_which_names_are_strong_and_what_is_not_there() -> None:
     labels = draw(dots(strong=(1,))).axes[0].get_yticklabels()
     assert [label.get_fontweight() for label in labels] == ["normal", "bold", "normal"]
     assert [to_hex(label.get_color()) for label in labels][:2] == ["#666666", "#1a1a1a"]
@@ -253,7 +255,7 @@ def test_dots_say_which_names_are_strong_and_what_is_not_there():
     assert [text.get_text() for text in nothing.texts] == ["no head stands out"]
 
 
-def test_a_symmetric_logarithmic_axis_shows_sizes_of_all_kinds():
+def test_a_symmetric_logarithmic_axis_shows_sizes_of_all_kinds() -> None:
     values = np.full(20, 0.01)
     values[:2] = 40, -7
     mark = Dots(names=tuple(map(str, range(20))), series=(Series(name="s", values=values),),
@@ -280,7 +282,7 @@ def points(**options: Any) -> Points:
 
 
 @pytest.mark.parametrize("scale", ["linear", "symlog"])
-def test_points_draw_pairs_intervals_and_rings_on_equal_axes(scale):
+def test_points_draw_pairs_intervals_and_rings_on_equal_axes(scale: str) -> None:
     mark = points(scale=scale, linear_within=0.1)
     axes = draw(mark).axes[0]
     pairs, ringed, same = axes.lines
@@ -302,7 +304,7 @@ def lines(**options: Any) -> Lines:
     return Lines(x=[1, 2, 4], series=(one, two), x_label="step", y_label="loss (nats)", **options)
 
 
-def test_lines_draw_series_bands_and_tags():
+def test_lines_draw_series_bands_and_tags() -> None:
     axes = draw(lines()).axes[0]
     model, theory = axes.lines
     np.testing.assert_array_equal(model.get_xydata(), [[1, 3], [2, 2], [4, 1]])
@@ -317,7 +319,7 @@ def test_lines_draw_series_bands_and_tags():
     assert draw(lines(legend=False)).axes[0].get_legend() is None
 
 
-def test_lines_have_their_ticks_limits_spans_and_zero():
+def test_lines_have_their_ticks_limits_spans_and_zero() -> None:
     spans = Span(at=2, low=1, high=3, name="p"), Span(at=3)
     ticks = (1, "one"), (4, "four")
     mark = lines(ticks=ticks, y_low=0, spans=spans, zero=True, x_scale="log2")
@@ -334,7 +336,7 @@ def test_lines_have_their_ticks_limits_spans_and_zero():
 
 
 @pytest.mark.parametrize("scale", ["linear", "log2"])
-def test_markers_at_one_place_stand_beside_each_other(scale):
+def test_markers_at_one_place_stand_beside_each_other(scale: Any) -> None:
     x = np.array([8, 16, 32])
     series = [
         Series(name=f"arm {i}", values=[i, i, i], low=[i - 1] * 3, high=[i + 1] * 3, marker="o")
@@ -354,7 +356,7 @@ def test_markers_at_one_place_stand_beside_each_other(scale):
         np.testing.assert_array_equal(ends, [[i - 1, i + 1]] * 3)
 
 
-def test_tags_of_lines_that_end_together_are_spread():
+def test_tags_of_lines_that_end_together_are_spread() -> None:
     series = tuple(Series(name=f"s{i}", values=[0, 1 + i / 1e4], tag=f"s{i}") for i in range(8))
     figure = draw(Lines(x=[0, 1], series=series, x_label="x", y_label="y", legend=False))
     assert not covered(figure)
@@ -362,7 +364,9 @@ def test_tags_of_lines_that_end_together_are_spread():
 
 @pytest.mark.parametrize("values", [(0.2, 3.9), (1.5, 4.5), (2.1, 2.4), (1e-6, 10.0)])
 @pytest.mark.parametrize("letter", ["x", "y"])
-def test_a_logarithmic_axis_has_plain_numbers_on_it_however_narrow_it_is(letter, values):
+def test_a_logarithmic_axis_has_plain_numbers_on_it_however_narrow_it_is(
+    letter: Any, values: Any
+) -> None:
     figure = Figure()
     axes = figure.subplots()
     axes.plot(values, values)
@@ -374,7 +378,7 @@ def test_a_logarithmic_axis_has_plain_numbers_on_it_however_narrow_it_is(letter,
     assert len([label for label in shown if low <= float(label) <= high]) >= 2
 
 
-def test_a_logarithmic_axis_without_a_positive_number_stays_linear():
+def test_a_logarithmic_axis_without_a_positive_number_stays_linear() -> None:
     axes = Figure().subplots()
     axes.plot([-1, 0], [NAN, NAN])
     set_scale(axes, "x", "log")
@@ -382,7 +386,7 @@ def test_a_logarithmic_axis_without_a_positive_number_stays_linear():
     assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "linear")
 
 
-def test_a_root_axis_is_a_root():
+def test_a_root_axis_is_a_root() -> None:
     axes = Figure().subplots()
     axes.plot([-4, 9], [0, 1])
     set_scale(axes, "x", "root")
@@ -392,7 +396,9 @@ def test_a_root_axis_is_a_root():
 # ---- names of points -------------------------------------------------------------------------
 
 
-def test_names_of_crowded_points_cover_neither_each_other_nor_points_and_stand_by_their_own():
+def test_names_of_crowded_points_cover_neither_each_other_nor_points_and_stand_by_their_own() -> (
+    None
+):
     rng = np.random.default_rng(0)
     for middle, spread in ((0.5, 1e-3), (0.5, 0.02), (0.97, 0.05), (0.02, 0.03), (0.5, 0.7)):
         places = middle + spread * rng.uniform(-0.5, 0.5, (8, 2))
@@ -416,7 +422,7 @@ def test_names_of_crowded_points_cover_neither_each_other_nor_points_and_stand_b
             assert not any(box.overlaps(other) for key, other in boxes.items() if key != name)
 
 
-def test_points_with_room_are_named_the_largest_first():
+def test_points_with_room_are_named_the_largest_first() -> None:
     axes = Figure(figsize=(2.5, 2.6)).subplots()
     axes.set(xlim=(0, 1), ylim=(-1, 1))
     places = np.array([[0.2, 0.3], [0.5, -0.6], [0.7, 0.8], [0.4, 0]])
@@ -427,7 +433,7 @@ def test_points_with_room_are_named_the_largest_first():
 # ---- panels ----------------------------------------------------------------------------------
 
 
-def test_panels_that_share_have_one_colour_bar_one_scale_and_common_labels():
+def test_panels_that_share_have_one_colour_bar_one_scale_and_common_labels() -> None:
     maps = tuple(
         heat_map(np.full((3, 3), i), title=f"L0.H{i}", row_label="query", column_label="key")
         for i in range(3)
@@ -446,7 +452,7 @@ def test_panels_that_share_have_one_colour_bar_one_scale_and_common_labels():
     assert len(apart.axes) == 4  # other limits, other bars
 
 
-def test_panels_that_share_have_the_same_limits_and_one_legend():
+def test_panels_that_share_have_the_same_limits_and_one_legend() -> None:
     two = lines(title="b"), Lines(x=[1, 9], series=(Series(name="other", values=[0, 70]),),
                                   x_label="step", y_label="loss (nats)")  # fmt: skip
     figure = draw(Panels(marks=two, columns=2, share=True))
@@ -465,14 +471,14 @@ def test_panels_that_share_have_the_same_limits_and_one_legend():
 
 
 @pytest.mark.parametrize("name", GALLERY)
-def test_nothing_that_is_written_covers_another_text_or_is_cut_off(name):
+def test_nothing_that_is_written_covers_another_text_or_is_cut_off(name: Any) -> None:
     figure = draw(GALLERY[name](), LINE)
     assert covered(figure) == []
     assert outside(figure) == []
 
 
 @pytest.mark.parametrize("name", GALLERY)
-def test_names_of_a_mark_are_all_on_its_axes_where_there_is_room(name):
+def test_names_of_a_mark_are_all_on_its_axes_where_there_is_room(name: Any) -> None:
     mark = GALLERY[name]()
     marks = mark.marks if isinstance(mark, Panels) else (mark,)
     axes = draw(mark, LINE).axes
@@ -484,7 +490,7 @@ def test_names_of_a_mark_are_all_on_its_axes_where_there_is_room(name):
             assert texts_of(its.get_xticklabels()) == list(one.columns)
 
 
-def test_the_line_is_at_the_bottom_and_in_the_files(tmp_path):
+def test_the_line_is_at_the_bottom_and_in_the_files(tmp_path: Path) -> None:
     line = "model tiny (1a2b) · text “First␣”\0🦊 · n = 2 · seed 0"
     said = line.replace("\0", "□").replace("🦊", "□")
     figure = draw(Panels(marks=(lines(), lines()), columns=2), line)
@@ -503,13 +509,13 @@ def test_the_line_is_at_the_bottom_and_in_the_files(tmp_path):
     assert Image.open(plain).text == {}
 
 
-def test_a_line_that_is_too_long_for_the_figure_is_broken():
+def test_a_line_that_is_too_long_for_the_figure_is_broken() -> None:
     figure = draw(heat_map([[1.0]]), " · ".join(f"part {i} of the line" for i in range(12)))
     assert figure.texts[0].get_text().count("\n") >= 2
     assert outside(figure) == []
 
 
-def test_the_same_mark_and_the_same_figure_give_the_same_bytes(tmp_path):
+def test_the_same_mark_and_the_same_figure_give_the_same_bytes(tmp_path: Path) -> None:
     for name in ("scores", "points", "sweep"):
         first, second = (draw(GALLERY[name](), LINE) for _ in range(2))
         assert png(first, 60) == png(second, 60) == png(first, 60)
@@ -523,7 +529,7 @@ def test_the_same_mark_and_the_same_figure_give_the_same_bytes(tmp_path):
             assert one == two == three
 
 
-def test_settings_of_matplotlib_stay_what_they_were():
+def test_settings_of_matplotlib_stay_what_they_were() -> None:
     before = dict(mpl.rcParams)
     figure = draw(lines(), LINE)
     png(figure, 30)
@@ -531,7 +537,7 @@ def test_settings_of_matplotlib_stay_what_they_were():
     assert dict(mpl.rcParams) == before
 
 
-def test_marks_are_drawn_on_axes_of_ones_own():
+def test_marks_are_drawn_on_axes_of_ones_own() -> None:
     figure = Figure(figsize=(9, 4))
     left, right = figure.subplots(1, 2)
     draw_on(left, heat_map([[1.0, -1.0]], columns=("$a$", "\\b"), title="$t$"))
@@ -549,7 +555,7 @@ def test_marks_are_drawn_on_axes_of_ones_own():
 
 
 @pytest.mark.parametrize("kind", [Mark])
-def test_something_that_is_no_mark_of_ours_is_refused(kind):
+def test_something_that_is_no_mark_of_ours_is_refused(kind: Any) -> None:
     with pytest.raises(interp.ConfigError, match="a Mark cannot be drawn"):
         draw(kind())
 
@@ -601,7 +607,9 @@ def some_marks(draw_from: Any) -> Mark:
 
 @settings(max_examples=40, deadline=None)
 @given(marks=st.lists(some_marks(), min_size=1, max_size=3), share=st.booleans())
-def test_marks_of_any_size_with_any_numbers_and_names_are_drawn_without_a_warning(marks, share):
+def test_marks_of_any_size_with_any_numbers_and_names_are_drawn_without_a_warning(
+    marks: Any, share: bool
+) -> None:
     share = share and len({type(mark) for mark in marks}) == 1
     mark = marks[0] if len(marks) == 1 else Panels(marks=tuple(marks), columns=2, share=share)
     with warnings.catch_warnings():
@@ -610,7 +618,7 @@ def test_marks_of_any_size_with_any_numbers_and_names_are_drawn_without_a_warnin
 
 
 @pytest.mark.parametrize("scale", ["linear", "symlog", "log", "root"])
-def test_marks_of_nothing_but_missing_numbers_are_drawn(scale):
+def test_marks_of_nothing_but_missing_numbers_are_drawn(scale: Any) -> None:
     none = np.full(3, NAN)
     empty = Series(name="s", values=none, low=none, high=none, tag="t")
     for mark in (
@@ -625,7 +633,7 @@ def test_marks_of_nothing_but_missing_numbers_are_drawn(scale):
         assert png(draw(mark), 20)[:4] == b"\x89PNG"
 
 
-def test_a_character_without_a_glyph_is_drawn_as_a_box():
+def test_a_character_without_a_glyph_is_drawn_as_a_box() -> None:
     assert drawable("a␣⏎🦊\0א\n") == "a␣⏎□□א\n"
     names = ("🦊", "\0", "$")
     figure = draw(Bars(names=names, values=[1, 2, 3], label="🦊", title="to 🦊"), "🦊")
@@ -635,7 +643,7 @@ def test_a_character_without_a_glyph_is_drawn_as_a_box():
     assert figure.texts[0].get_text() == "□"
 
 
-def test_texts_are_broken_where_they_are_too_wide():
+def test_texts_are_broken_where_they_are_too_wide() -> None:
     text = "the quick brown fox jumps over the lazy dog"
     broken = wrapped(text, 9, 1.0)
     assert broken.replace("\n", " ") == text
@@ -646,7 +654,7 @@ def test_texts_are_broken_where_they_are_too_wide():
 # ---- notebooks, and who may draw ---------------------------------------------------------------
 
 
-def test_a_notebook_frame_has_each_figure_with_its_caption_and_a_table_s_first_rows():
+def test_a_notebook_frame_has_each_figure_with_its_caption_and_a_table_s_first_rows() -> None:
     table = pd.DataFrame({"value": np.arange(12)})
     frame = frame_of("A <b>", [(lines(), 'caption "1"'), (dots(), "two")], table, LINE)
     assert frame.startswith('<iframe sandbox="" srcdoc="')
@@ -656,13 +664,13 @@ def test_a_notebook_frame_has_each_figure_with_its_caption_and_a_table_s_first_r
     assert "<b>" not in frame
 
 
-def test_marks_and_palette_need_no_matplotlib():
+def test_marks_and_palette_need_no_matplotlib() -> None:
     code = "import sys, interp.figures.marks; print('matplotlib' in sys.modules)"
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert asked.stdout.strip() == "False"
 
 
-def test_only_the_room_of_figures_imports_matplotlib():
+def test_only_the_room_of_figures_imports_matplotlib() -> None:
     package = Path(interp.__file__).parent
     for path in package.rglob("*.py"):
         if path.parent.name == "figures":

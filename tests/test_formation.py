@@ -1,6 +1,11 @@
 """Heads over training: measures at each checkpoint, change points; the text that repeats."""
 
+# mypy: disable-error-code="attr-defined, operator, union-attr"
+
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +42,7 @@ TINY = {
 # ---- tokens that repeat -----------------------------------------------------------------------
 
 
-def test_every_sequence_repeats_with_its_own_period():
+def test_every_sequence_repeats_with_its_own_period() -> None:
     source = RepeatedTokens(symbols=20, min_period=3, max_period=9)
     tokens, periods = source.draw(200, 30, np.random.default_rng(0))
     assert set(periods.tolist()) == set(range(3, 10))
@@ -46,13 +51,13 @@ def test_every_sequence_repeats_with_its_own_period():
         assert len(set(row[:period].tolist())) == period  # without replacement
 
 
-def test_with_replacement_tokens_occur_twice():
+def test_with_replacement_tokens_occur_twice() -> None:
     source = RepeatedTokens(symbols=4, min_period=8, max_period=8, replacement=True)
     tokens, _ = source.draw(5, 16, np.random.default_rng(0))
     assert all(len(set(row[:8].tolist())) <= 4 for row in tokens)
 
 
-def test_batches_are_functions_of_seed_and_step_and_validation_is_fixed():
+def test_batches_are_functions_of_seed_and_step_and_validation_is_fixed() -> None:
     source = RepeatedTokens(symbols=20, min_period=3, max_period=9)
     one = source.batch(16, 4, seed=1, step=2)
     assert one.shape == (4, 17)
@@ -74,12 +79,12 @@ def test_batches_are_functions_of_seed_and_step_and_validation_is_fixed():
     ],
     ids=["symbols", "order", "too-few"],
 )  # fmt: skip
-def test_wrong_settings_are_refused(change, message):
+def test_wrong_settings_are_refused(change: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         RepeatedTokens(**{"symbols": 20, "min_period": 3, "max_period": 9, **change})
 
 
-def test_a_period_that_does_not_fit_and_keys_of_another_source_are_refused():
+def test_a_period_that_does_not_fit_and_keys_of_another_source_are_refused() -> None:
     with pytest.raises(TextError, match="n_ctx = 46 or more"):
         RepeatedTokens().check_long_enough(20)
     with pytest.raises(ConfigError, match="is of the source 'repeated-tokens' only"):
@@ -88,7 +93,7 @@ def test_a_period_that_does_not_fit_and_keys_of_another_source_are_refused():
         Recipe.parse({**TINY, "text": {"source": "repeated-tokens", "symbols": 4}})
 
 
-def test_random_repeats_fill_a_models_context():
+def test_random_repeats_fill_a_models_context() -> None:
     model = random_model()
     tokens, periods = random_repeats(model, 30, seed=0)
     assert tokens.shape == (30, model.config.n_ctx)
@@ -97,7 +102,7 @@ def test_random_repeats_fill_a_models_context():
         random_repeats(random_model(n_ctx=3), 2, seed=0)
 
 
-def test_periods_reach_from_a_quarter_of_the_greatest_to_half_of_the_context():
+def test_periods_reach_from_a_quarter_of_the_greatest_to_half_of_the_context() -> None:
     assert repeats_for(128, 65) == (16, 64)
     assert repeats_for(64, 12) == (3, 12)  # no token twice in a segment
     assert repeats_for(4, 2) == (2, 2)
@@ -110,7 +115,7 @@ def test_periods_reach_from_a_quarter_of_the_greatest_to_half_of_the_context():
 
 @pytest.mark.parametrize("place", [1, 4, 9, 19])
 @pytest.mark.parametrize("noise", [0.0, 0.2])
-def test_an_injected_change_is_found_within_one_checkpoint(place, noise):
+def test_an_injected_change_is_found_within_one_checkpoint(place: Any, noise: float) -> None:
     rng = np.random.default_rng(place)
     steps = np.arange(20) * 25 if place < 19 else np.arange(21) * 25
     level = np.where(np.arange(len(steps)) < place, 3.0, 0.5)
@@ -121,19 +126,19 @@ def test_an_injected_change_is_found_within_one_checkpoint(place, noise):
     assert (found.before, found.after) == pytest.approx((3.0, 0.5), rel=0.1)
 
 
-def test_a_slow_fall_is_no_change():
+def test_a_slow_fall_is_no_change() -> None:
     losses = np.linspace(3.5, 3.2, 20)[:, None] + np.zeros(8)
     assert change_point(np.arange(20), losses).step is None
 
 
-def test_too_few_checkpoints_or_no_losses_are_refused():
+def test_too_few_checkpoints_or_no_losses_are_refused() -> None:
     with pytest.raises(ConfigError, match="at least 3 checkpoints"):
         change_point(np.arange(2), np.ones((2, 4)))
     with pytest.raises(ConfigError, match="positive losses"):
         change_point(np.arange(3), np.full((3, 4), np.nan))
 
 
-def test_an_injected_circuit_is_found_in_models(tmp_path):
+def test_an_injected_circuit_is_found_in_models(tmp_path: Path) -> None:
     """Checkpoints without and with the induction circuit: the change is at the first with it."""
     models = {}
     for step in range(0, 60, 10):
@@ -154,7 +159,7 @@ def test_an_injected_circuit_is_found_in_models(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def formed():
+def formed() -> Any:
     """Three models without the induction circuit, three with it."""
     models = {}
     for step in range(0, 60, 10):
@@ -166,7 +171,7 @@ def formed():
     return formation(models, sequences=9, seed=7)
 
 
-def test_the_band_that_is_drawn_is_the_interval_in_the_table(formed):
+def test_the_band_that_is_drawn_is_the_interval_in_the_table(formed: Any) -> None:
     table = formed.to_frame()
     own = table[table["measure"] == "repeated_loss"]
     drawn = formed.picture().mark.marks[0].series[0]
@@ -178,7 +183,7 @@ def test_the_band_that_is_drawn_is_the_interval_in_the_table(formed):
     np.testing.assert_array_equal(drawn.high, high)
 
 
-def test_every_panel_has_the_change_point(formed):
+def test_every_panel_has_the_change_point(formed: Any) -> None:
     panels = formed.picture().mark.marks
     assert [p.y_label.split(" (")[0] for p in panels] == [
         "loss", "previous score", "induction score", "loss carried"
@@ -196,13 +201,13 @@ def test_every_panel_has_the_change_point(formed):
     assert panels[3].series[0].name == "L0.H0 → L1.k"
 
 
-def test_the_change_point_is_computed_once(formed, monkeypatch):
+def test_the_change_point_is_computed_once(formed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     first = formed.change_point()
     monkeypatch.delattr(formation_results, "change_point")
     assert formed.change_point() is first
 
 
-def test_the_summary_has_each_step_and_the_change(formed):
+def test_the_summary_has_each_step_and_the_change(formed: Any) -> None:
     lines = formed.summary().splitlines()
     assert lines[0] == "n = 9 random repeating sequences, 6 checkpoints, seed 7"
     assert [int(line.split()[0]) for line in lines[2:-1]] == formed.steps.tolist()
@@ -213,13 +218,13 @@ def test_the_summary_has_each_step_and_the_change(formed):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("run") / "m"
     interp.train(Recipe.parse(TINY), folder)
     return folder
 
 
-def test_measures_are_those_of_each_checkpoint(trained, tmp_path):
+def test_measures_are_those_of_each_checkpoint(trained: Any, tmp_path: Path) -> None:
     assert list(checkpoints_of(trained)) == [0, 2, 4, 6]
     tokens = interp.HookedGPT.from_pretrained(trained).to_tokens(["ABCDABCDABCD", "ABABABABABAB"])
     found = formation(trained, tokens, sequences=6, seed=3)
@@ -241,8 +246,13 @@ def test_measures_are_those_of_each_checkpoint(trained, tmp_path):
     assert "n = 6 sequences, 4 checkpoints, seed 3" in shown.caption
 
 
-def test_the_command(trained, tmp_path, capsys, monkeypatch):
-    def status_of(*command):
+def test_the_command(
+    trained: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def status_of(*command: Any) -> Any:
         monkeypatch.setattr("sys.argv", ["interp", *map(str, command)])
         with pytest.raises(SystemExit) as stopped:
             main()
@@ -260,14 +270,14 @@ def test_the_command(trained, tmp_path, capsys, monkeypatch):
     assert status_of("heads", trained, "--untrained", 1, "--sequences", 12) == 0
 
 
-def test_a_folder_without_checkpoints_is_refused(tmp_path):
+def test_a_folder_without_checkpoints_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has no checkpoints"):
         formation(tmp_path)
     with pytest.raises(ConfigError, match="no checkpoints to look at"):
         formation({})
 
 
-def test_a_model_of_one_layer_has_no_paths():
+def test_a_model_of_one_layer_has_no_paths() -> None:
     models = {step: random_model(n_layers=1) for step in range(3)}
     found = formation(models, random_tokens(models[0], 4, 16), sequences=4)
     assert found.senders == ()
@@ -277,7 +287,7 @@ def test_a_model_of_one_layer_has_no_paths():
     assert labels == ["loss (nats per token)", "previous score", "induction score"]
 
 
-def test_a_file_is_not_said_to_be_missing(tmp_path):
+def test_a_file_is_not_said_to_be_missing(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("x")
     with pytest.raises(interp.CheckpointError, match=r"f is a file, not the folder of a run"):
         interp.formation(tmp_path / "f")

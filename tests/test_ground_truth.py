@@ -1,7 +1,9 @@
+# mypy: disable-error-code="call-overload, union-attr"
 from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,16 +41,16 @@ CASES = {
 
 
 @pytest.fixture(params=CASES, scope="module")
-def truth(request):
+def truth(request: pytest.FixtureRequest) -> Any:
     make, options = CASES[request.param]
     return make(*options)
 
 
-def last_targets(truth):
+def last_targets(truth: Any) -> Any:
     return torch.zeros_like(truth.tokens)
 
 
-def effects_of(truth, by, tokens=None):
+def effects_of(truth: Any, by: Any, tokens: Any = None) -> Any:
     tokens = truth.tokens if tokens is None else tokens
     return component_effects(
         truth.model, tokens, ablate="zero", by=by, metric="raw",
@@ -56,7 +58,7 @@ def effects_of(truth, by, tokens=None):
     )  # fmt: skip
 
 
-def shapley(truth, players, rerun):
+def shapley(truth: Any, players: Any, rerun: Any) -> Any:
     _, cache = truth.model.run_with_cache(truth.tokens)
     values = shapley_values(
         truth.model, cache, players, metric="raw", targets=last_targets(truth), rerun=rerun
@@ -64,7 +66,7 @@ def shapley(truth, players, rerun):
     return dict(zip(players, values.values[:, 0, -1], strict=True))
 
 
-def assert_shares(given, expected):
+def assert_shares(given: Any, expected: Any) -> None:
     for name, value in given.items():
         assert abs(value - expected.get(name, 0.0)) < WITHIN, (name, value)
 
@@ -72,7 +74,7 @@ def assert_shares(given, expected):
 # ---- effects -------------------------------------------------------------------------------------
 
 
-def test_logit_is_the_one_stated(truth):
+def test_logit_is_the_one_stated(truth: Any) -> None:
     logits = truth.model(truth.tokens)
     assert truth.target == 0
     assert abs(float(logits[0, -1, 0]) - truth.logit) < WITHIN
@@ -81,7 +83,7 @@ def test_logit_is_the_one_stated(truth):
 
 
 @pytest.mark.parametrize("by", ["block", "head"])
-def test_effects_are_the_exact_ones(truth, by):
+def test_effects_are_the_exact_ones(truth: Any, by: Any) -> None:
     found = effects_of(truth, by)
     assert set(found.components) == {str(c) for c in components(truth.model.config, by)}
     for i, name in enumerate(found.components):
@@ -94,7 +96,7 @@ def test_effects_are_the_exact_ones(truth, by):
         assert abs(float(found.direct_renormalised[i, 0]) - one_out) < WITHIN, name
 
 
-def test_stated_parts_add_up_and_name_components(truth):
+def test_stated_parts_add_up_and_name_components(truth: Any) -> None:
     known = {str(c) for by in ("block", "head") for c in components(truth.model.config, by)}
     assert set(truth.effects) <= known
     for effect in truth.effects.values():
@@ -102,7 +104,7 @@ def test_stated_parts_add_up_and_name_components(truth):
         assert abs(effect.direct - parts) < 1e-12
 
 
-def test_attribution_is_the_direct_effect(truth):
+def test_attribution_is_the_direct_effect(truth: Any) -> None:
     _, cache = truth.model.run_with_cache(truth.tokens)
     for by in ("block", "head"):
         rows = logit_attribution(truth.model, cache, by, metric="raw", targets=last_targets(truth))
@@ -113,10 +115,10 @@ def test_attribution_is_the_direct_effect(truth):
 
 
 @pytest.mark.parametrize("v", [2.0, -3.0, 0.25])
-def test_closed_forms(v):
+def test_closed_forms(v: float) -> None:
     """The answers written out here, not read from the module."""
 
-    def table(truth, *names):
+    def table(truth: Any, *names: Any) -> Any:
         found = effects_of(truth, "head")
         rows = [found.components.index(name) for name in names]
         kinds = ("direct", "total", "layer_norm_part", "downstream_part")
@@ -138,7 +140,7 @@ def test_closed_forms(v):
     ("a", "c"), [(1.5, 2.0), (0.2, 5.0), (-1.0, 3.0), (4.0, -0.5), (1.0, 0.01), (1e-3, 1.0)]
 )
 @pytest.mark.parametrize("eps", [1e-5, 1e-2, 1.0])
-def test_norm_repair_closed_form(a, c, eps):
+def test_norm_repair_closed_form(a: float, c: float, eps: float) -> None:
     truth = norm_repair(a, c, eps)
     with_both, alone = a / math.sqrt((a**2 + c**2) / 16 + eps), a / math.sqrt(a**2 / 16 + eps)
     found = effects_of(truth, "block")
@@ -154,7 +156,7 @@ def test_norm_repair_closed_form(a, c, eps):
     assert (np.abs(found.downstream_part) < WITHIN).all()
 
 
-def test_effects_are_the_same_in_every_sequence():
+def test_effects_are_the_same_in_every_sequence() -> None:
     tokens = torch.tensor([[2, 3, 2, 3], [3, 3, 2, 2], [0, 2, 0, 3]])
     for make in (constant_block, writer_eraser, backup, and_gate, norm_repair, silent_sink):
         found = effects_of(make(), "block", tokens)
@@ -174,7 +176,7 @@ def test_effects_are_the_same_in_every_sequence():
 
 
 @pytest.mark.parametrize("v", [2.0, -3.0, 0.25])
-def test_shapley_values_with_the_model_run_again(v):
+def test_shapley_values_with_the_model_run_again(v: float) -> None:
     for truth, expected in [
         (constant_block(v), {"L1.b_out": v, "embed": 0, "L0.mlp": 0}),
         (writer_eraser(v), {"L0.mlp": v / 2, "L1.mlp": -v / 2}),
@@ -189,7 +191,9 @@ def test_shapley_values_with_the_model_run_again(v):
 
 
 @pytest.mark.parametrize("v", [2.0, -3.0])
-def test_shapley_values_through_the_final_norm_are_direct_effects_where_it_is_neutral(v):
+def test_shapley_values_through_the_final_norm_are_direct_effects_where_it_is_neutral(
+    v: float,
+) -> None:
     for make in (constant_block, writer_eraser, backup, and_gate):
         truth = make(v)
         inner = components(truth.model.config, "head")[:-2]  # without ln_bias and b_U
@@ -201,14 +205,14 @@ def test_shapley_values_through_the_final_norm_are_direct_effects_where_it_is_ne
 
 
 @pytest.mark.parametrize("rerun", [False, True])
-def test_shapley_values_of_a_silent_head_are_nothing(rerun):
+def test_shapley_values_of_a_silent_head_are_nothing(rerun: bool) -> None:
     for value in shapley(silent_sink(), ["embed", "L0.H0", "L0.mlp"], rerun).values():
         assert value == 0
 
 
 @pytest.mark.parametrize("rerun", [False, True])
 @pytest.mark.parametrize(("a", "c"), [(1.5, 2.0), (-1.0, 3.0), (2.0, -0.5)])
-def test_shapley_values_of_norm_repair(a, c, rerun):
+def test_shapley_values_of_norm_repair(a: float, c: float, rerun: bool) -> None:
     """v(∅) = v(mlp) = 0, v(embed) = alone, v(both) = both; in either game."""
     both, alone = a / math.sqrt((a**2 + c**2) / 16 + 1e-5), a / math.sqrt(a**2 / 16 + 1e-5)
     expected = {"embed": (alone + both) / 2, "L0.mlp": (both - alone) / 2}
@@ -216,7 +220,7 @@ def test_shapley_values_of_norm_repair(a, c, rerun):
 
 
 @pytest.mark.parametrize("sublayer", ["attn", "mlp"])
-def test_order_of_the_players_does_not_matter(sublayer):
+def test_order_of_the_players_does_not_matter(sublayer: str) -> None:
     """Also where two of them share a hook point."""
     truth = norm_repair()
     constant = f"L0.{'b_O' if sublayer == 'attn' else 'b_out'}"
@@ -234,7 +238,7 @@ def test_order_of_the_players_does_not_matter(sublayer):
 
 
 @pytest.mark.parametrize("beta", [30.0, 3.0, 0.0, -2.0])
-def test_sink_weight_is_its_closed_form(beta):
+def test_sink_weight_is_its_closed_form(beta: float) -> None:
     truth = silent_sink(beta)
     _, cache = truth.model.run_with_cache(truth.tokens)
     pattern = attention_patterns(truth.model, cache).patterns[0, 0]
@@ -248,7 +252,7 @@ def test_sink_weight_is_its_closed_form(beta):
     assert (cache["attn_out", 0] == 0).all()
 
 
-def test_sink_is_silent_exactly():
+def test_sink_is_silent_exactly() -> None:
     found = effects_of(silent_sink(), "head")
     head = found.components.index("L0.H0")
     for values in (found.direct, found.direct_renormalised, found.total):
@@ -256,14 +260,14 @@ def test_sink_is_silent_exactly():
     assert silent_sink().effects == {}
 
 
-def test_sink_would_speak_of_the_token_it_reads():
+def test_sink_would_speak_of_the_token_it_reads() -> None:
     truth = silent_sink()
     tokens = torch.tensor([[1, 3, 2, 3]])
     assert abs(float(truth.model(tokens)[0, -1, 0]) - 1) < WITHIN
 
 
 @pytest.mark.parametrize("size", [1.0, 100.0])
-def test_neutral_layer_norm_subtracts_the_mean(size):
+def test_neutral_layer_norm_subtracts_the_mean(size: float) -> None:
     cfg = GPTConfig(n_layers=1, n_heads=1, d_model=16, n_ctx=8, d_vocab=4, ln_eps=NEUTRAL_EPS)
     norm = LayerNorm(cfg).to(torch.float64)
     norm.b.data.zero_()
@@ -279,7 +283,7 @@ def test_neutral_layer_norm_subtracts_the_mean(size):
     assert_close(norm.w.data, torch.full((16,), 2.0, dtype=torch.float64))
 
 
-def test_features_are_orthonormal_with_mean_zero():
+def test_features_are_orthonormal_with_mean_zero() -> None:
     features = torch.stack([feature(i) for i in range(8)])
     assert_close(features @ features.T, torch.eye(8, dtype=torch.float64))
     assert (features.mean(-1) == 0).all()

@@ -1,9 +1,13 @@
 """What heads look at: every score by hand, against closed forms, its nulls; cards; the command."""
 
+# mypy: disable-error-code="arg-type, attr-defined, call-overload, no-untyped-call, union-attr"
+
 from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +15,7 @@ import torch
 import transformer_lens
 from conftest import VARIANTS, random_model, random_tokens, variant_id
 from scipy import stats as scipy_stats
+from torch import Tensor
 
 import interp
 from interp import CharTokenizer, ConfigError, GPTConfig, HookedGPT, Result, TokenError
@@ -24,16 +29,16 @@ TEXT = "ROMEO:\nO, speak a\n\nJULIET:\nRomeo, o R"
 CHARACTERS = "".join(sorted(set(TEXT)))
 
 
-def plain(model, tokens, **options):
+def plain(model: HookedGPT, tokens: Tensor, **options: Any) -> Any:
     return head_scores(model, tokens, untrained=0, permuted=False, **options)
 
 
-def patterns_of(model, tokens):
+def patterns_of(model: HookedGPT, tokens: Tensor) -> Any:
     _, cache = model.run_with_cache(tokens)
     return [cache["pattern", layer].numpy() for layer in range(len(model.blocks))]
 
 
-def text_model(**options):
+def text_model(**options: Any) -> Any:
     cfg = GPTConfig(
         n_layers=2, n_heads=2, d_model=16, n_ctx=len(TEXT), d_vocab=len(CHARACTERS), **options
     )
@@ -43,7 +48,7 @@ def text_model(**options):
 # ---- kinds of keys ----------------------------------------------------------------------------
 
 
-def kinds_of(text, **options):
+def kinds_of(text: Any, **options: Any) -> Any:
     tokenizer = CharTokenizer(CHARACTERS)
     names, masks = key_masks(
         torch.tensor([tokenizer.encode(text)]), tokenizer.characters, **options
@@ -51,7 +56,7 @@ def kinds_of(text, **options):
     return {name: masks[0, :, :, i].numpy() for i, name in enumerate(names)}
 
 
-def test_every_kind_of_key_by_hand():
+def test_every_kind_of_key_by_hand() -> None:
     """Each kind by its own plain rule, for every query and key of a text."""
     n = len(TEXT)
     found = kinds_of(TEXT, back=3)
@@ -60,10 +65,10 @@ def test_every_kind_of_key_by_hand():
         lines[start : start + len(line)] = line.endswith(":")
         start += len(line) + 1
 
-    def last(test, t):
+    def last(test: Any, t: Any) -> Any:
         return max((s for s in range(t + 1) if test(TEXT[s])), default=None)
 
-    def word_start(t):
+    def word_start(t: Any) -> Any:
         if not TEXT[t].isalpha():
             return None
         while t > 0 and TEXT[t - 1].isalpha():
@@ -97,7 +102,7 @@ def test_every_kind_of_key_by_hand():
         assert expected.any(), name
 
 
-def test_kinds_that_a_vocabulary_lacks_are_absent_not_zero():
+def test_kinds_that_a_vocabulary_lacks_are_absent_not_zero() -> None:
     tokens = torch.tensor([[0, 1, 2, 0, 1]])
     names, _ = key_masks(tokens, "abc")
     assert not {"newline", "last-newline", "speaker-name", "space", "capital"} & set(names)
@@ -110,7 +115,7 @@ def test_kinds_that_a_vocabulary_lacks_are_absent_not_zero():
 
 
 @pytest.mark.parametrize("variant", [{}, {"qkv_bias": True}, {"qk_norm": True}], ids=variant_id)
-def test_scores_are_means_over_eligible_queries(variant):
+def test_scores_are_means_over_eligible_queries(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **variant)
     tokens = random_tokens(model, 18, 7)  # more than one piece
     result = plain(model, tokens)
@@ -133,7 +138,7 @@ def test_scores_are_means_over_eligible_queries(variant):
                 np.testing.assert_allclose(result.uniform[i, layer, :, b], chance, atol=1e-6)
 
 
-def test_row_scores_by_hand():
+def test_row_scores_by_hand() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model, 3, 6)
     result = plain(model, tokens)
@@ -157,7 +162,7 @@ def test_row_scores_by_hand():
                 assert got == pytest.approx(np.mean(expected[name]), abs=1e-6), name
 
 
-def test_uniform_attention_scores_what_the_uniform_null_says():
+def test_uniform_attention_scores_what_the_uniform_null_says() -> None:
     """Ground truth: no queries, so weights 1/(t+1)."""
     model = truth.uniform_head()
     tokens = torch.stack([torch.randperm(8) for _ in range(6)]).repeat(1, 2)
@@ -178,7 +183,7 @@ def test_uniform_attention_scores_what_the_uniform_null_says():
 
 
 @pytest.mark.parametrize("n", [8, 64, 256])
-def test_uniform_null_of_the_previous_token(n):
+def test_uniform_null_of_the_previous_token(n: int) -> None:
     known = {8: 0.245, 64: 0.0594, 256: 0.0201}
     cfg = GPTConfig(n_layers=1, n_heads=1, d_model=4, n_ctx=n, d_vocab=3)
     result = plain(HookedGPT(cfg), torch.arange(n)[None] % 3)
@@ -186,7 +191,7 @@ def test_uniform_null_of_the_previous_token(n):
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_a_k_back_head(k):
+def test_a_k_back_head(k: int) -> None:
     """Ground truth: e^β/(e^β + t) at t − k for t ≥ k, 1/(e^β + t) elsewhere."""
     beta = 3.0
     model = truth.back_head(k, beta)
@@ -204,7 +209,7 @@ def test_a_k_back_head(k):
     )
 
 
-def test_a_duplicate_head():
+def test_a_duplicate_head() -> None:
     """Ground truth: m earlier copies have m e^β / ((m+1) e^β + t − m)."""
     beta = 2.0
     model = truth.duplicate_head(beta)
@@ -218,7 +223,7 @@ def test_a_duplicate_head():
     assert result.of("duplicate")[0, 0] == pytest.approx(np.mean(expected))
 
 
-def test_an_induction_circuit():
+def test_an_induction_circuit() -> None:
     """Ground truth: patterns, logits, ½ at t = 8, and what is left without the first head."""
     model = truth.induction()
     order = torch.randperm(8, generator=torch.Generator().manual_seed(0))
@@ -248,7 +253,7 @@ def test_an_induction_circuit():
     assert result.of("induction")[0, 0] < 0.1
 
 
-def test_agrees_with_transformer_lens_where_the_definition_is_the_same():
+def test_agrees_with_transformer_lens_where_the_definition_is_the_same() -> None:
     """Its "mul" measure divides by all queries, ours by the eligible ones, and for "previous" query
     0 counts with nothing: so its score times n / (n − 1) is ours. Position 0 of its induction and
     duplicate patterns is kept here; it refuses sequences that fill the context, so one less."""
@@ -274,7 +279,7 @@ def test_agrees_with_transformer_lens_where_the_definition_is_the_same():
         np.testing.assert_allclose(mine, detected.numpy(), atol=1e-6, err_msg=ours)
 
 
-def test_cache_and_mode_are_untouched():
+def test_cache_and_mode_are_untouched() -> None:
     model = random_model().train()
     tokens = random_tokens(model)
     _, cache = model.run_with_cache(tokens)
@@ -287,7 +292,7 @@ def test_cache_and_mode_are_untouched():
 # ---- nulls and tests --------------------------------------------------------------------------
 
 
-def test_permuted_null_keeps_the_attention_and_moves_the_kinds():
+def test_permuted_null_keeps_the_attention_and_moves_the_kinds() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model, 4, 9)
     result = head_scores(model, tokens, untrained=0, seed=5)
@@ -304,7 +309,7 @@ def test_permuted_null_keeps_the_attention_and_moves_the_kinds():
     assert np.isnan(result.permuted[result.scores.index("previous")]).all()
 
 
-def test_untrained_null_is_that_of_fresh_models():
+def test_untrained_null_is_that_of_fresh_models() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model, 3, 8)
     result = head_scores(model, tokens, untrained=2, permuted=False, seed=7)
@@ -315,7 +320,7 @@ def test_untrained_null_is_that_of_fresh_models():
     np.testing.assert_allclose(result.untrained[i, :, 4:], own.of("previous"), atol=1e-6)
 
 
-def test_p_values_are_the_largest_of_the_tests():
+def test_p_values_are_the_largest_of_the_tests() -> None:
     model = random_model(torch.float64)
     result = head_scores(model, random_tokens(model, 12, 9), untrained=3)
     i = result.scores.index("duplicate")
@@ -335,7 +340,7 @@ def test_p_values_are_the_largest_of_the_tests():
     assert np.isnan(result.p_values()[result.scores.index("distance")]).all()
 
 
-def test_a_score_that_untrained_heads_have_too_is_no_finding():
+def test_a_score_that_untrained_heads_have_too_is_no_finding() -> None:
     model = random_model()
     scores = head_scores(model, random_tokens(model, 12, 9), untrained=2)
     i = scores.scores.index("previous")
@@ -347,7 +352,7 @@ def test_a_score_that_untrained_heads_have_too_is_no_finding():
     np.testing.assert_allclose(both.p_values()[i], 0.5, atol=1e-3)
 
 
-def test_p_values_on_some_sequences_are_those_of_these_alone():
+def test_p_values_on_some_sequences_are_those_of_these_alone() -> None:
     model = random_model()
     scores = head_scores(model, random_tokens(model, 12, 9), untrained=2)
     some = np.arange(12) % 3 == 0
@@ -359,17 +364,17 @@ def test_p_values_on_some_sequences_are_those_of_these_alone():
     assert not np.allclose(scores.p_values(some), scores.p_values(), equal_nan=True)
 
 
-def test_differences_that_are_all_alike_leave_no_doubt():
+def test_differences_that_are_all_alike_leave_no_doubt() -> None:
     np.testing.assert_array_equal(above(np.array([[0.5] * 4, [0.0] * 4, [-0.1] * 4])), [0, 0.5, 1])
 
 
-def test_p_of_differences_is_students():
+def test_p_of_differences_is_students() -> None:
     differences = np.random.default_rng(0).normal(0.3, 1, (2, 3, 9)).astype(np.float32)
     t = differences.mean(-1) / differences.std(-1, ddof=1) * 3
     np.testing.assert_allclose(above(differences), scipy_stats.t.sf(t, 8), rtol=1e-4)
 
 
-def test_q_values_are_benjamini_and_hochbergs():
+def test_q_values_are_benjamini_and_hochbergs() -> None:
     p = np.array([[0.01, np.nan], [0.04, 0.03]])
     np.testing.assert_allclose(benjamini_hochberg(p), [[0.03, np.nan], [0.04, 0.04]])
 
@@ -377,7 +382,7 @@ def test_q_values_are_benjamini_and_hochbergs():
 # ---- table, disk, figure, card ----------------------------------------------------------------
 
 
-def test_table_disk_and_figure(tmp_path):
+def test_table_disk_and_figure(tmp_path: Path) -> None:
     model = text_model()
     texts = [TEXT[i : i + 30] for i in range(8)]
     result = head_scores(model, texts, untrained=2)
@@ -405,7 +410,7 @@ def test_table_disk_and_figure(tmp_path):
         assert bool(number) == (abs(shown_share) >= 0.1)
 
 
-def test_a_heads_own_picture_has_its_scores_beside_all_nulls():
+def test_a_heads_own_picture_has_its_scores_beside_all_nulls() -> None:
     model = text_model()
     result = head_scores(model, [TEXT[i : i + 30] for i in range(8)], untrained=2)
     mark = result.picture("L1.H0").mark
@@ -419,7 +424,7 @@ def test_a_heads_own_picture_has_its_scores_beside_all_nulls():
         result.picture("L7.H0")
 
 
-def test_the_summary_names_what_each_head_looks_at():
+def test_the_summary_names_what_each_head_looks_at() -> None:
     model = truth.back_head(3)
     result = plain(model, torch.stack([torch.randperm(8) for _ in range(9)]).repeat(1, 2))
     lines = result.summary().splitlines()
@@ -427,7 +432,7 @@ def test_the_summary_names_what_each_head_looks_at():
     assert "n = 9 sequences of 16, 0 untrained models, seed 0." in lines[0]
 
 
-def test_patterns_are_drawn_with_the_masked_half_empty(tmp_path):
+def test_patterns_are_drawn_with_the_masked_half_empty(tmp_path: Path) -> None:
     model = text_model()
     _, cache = model.run_with_cache(TEXT)
     found = interp.attention_patterns(model, cache)
@@ -436,16 +441,16 @@ def test_patterns_are_drawn_with_the_masked_half_empty(tmp_path):
     assert not shown.on_page
     own = found.picture("L1.H0").mark
     assert own.rows == own.columns == tuple(TEXT.replace(" ", "␣").replace("\n", "⏎"))
-    hidden = np.triu(np.ones_like(own.values, dtype=bool), 1)
+    hidden = np.triu(np.ones_like(own.values, dtype=bool), 1)  # type: ignore[type-var]
     assert np.isnan(own.values[hidden]).all()
     expected = cache["pattern", 1][0, 0].detach().numpy()
-    np.testing.assert_array_equal(own.values[~hidden], expected[~hidden])
+    np.testing.assert_array_equal(own.values[~hidden], expected[~hidden])  # type: ignore[misc]
     row = found.to_frame().query("layer == 1 and `head` == 0 and pos == 9 and key == 7").iloc[0]
     assert row["weight"] == expected[9, 7]
     assert (row["character"], row["key_character"]) == ("␣", "O")
 
 
-def test_the_summary_of_patterns_has_the_largest_weights():
+def test_the_summary_of_patterns_has_the_largest_weights() -> None:
     model = truth.back_head(2)
     _, cache = model.run_with_cache(torch.tensor([[3, 1, 4, 0, 5, 2]]))
     line = interp.attention_patterns(model, cache).summary().splitlines()[1]
@@ -453,7 +458,7 @@ def test_the_summary_of_patterns_has_the_largest_weights():
     assert "query 3 (0), key 1 (1)" in line
 
 
-def test_card_tells_where_a_head_looks_and_what_it_writes(tmp_path):
+def test_card_tells_where_a_head_looks_and_what_it_writes(tmp_path: Path) -> None:
     model = truth.induction()
     tokens = torch.stack(
         [torch.randperm(8, generator=torch.Generator().manual_seed(i)) for i in range(12)]
@@ -489,7 +494,7 @@ def test_card_tells_where_a_head_looks_and_what_it_writes(tmp_path):
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-def test_every_variant_has_scores(variant):
+def test_every_variant_has_scores(variant: dict[str, Any]) -> None:
     model = random_model(**variant)
     result = head_scores(model, random_tokens(model, 3, 8), untrained=1)
     assert np.isfinite(result.of("previous")).all()
@@ -498,7 +503,7 @@ def test_every_variant_has_scores(variant):
 # ---- bad input --------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_scored_is_refused():
+def test_what_cannot_be_scored_is_refused() -> None:
     model = random_model()
     with pytest.raises(TokenError, match="1 token; every score needs"):
         head_scores(model, "a")
@@ -510,7 +515,7 @@ def test_what_cannot_be_scored_is_refused():
         plain(model, "abc").of("newline")
 
 
-def test_scores_that_short_sequences_cannot_have_are_absent():
+def test_scores_that_short_sequences_cannot_have_are_absent() -> None:
     result = plain(random_model(), "abc")
     assert "previous" in result.scores
     assert not {"back-3", "duplicate", "induction"} & set(result.scores)

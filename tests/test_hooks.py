@@ -1,26 +1,32 @@
 """Hooks: every one is causal, checked, and gone when its block ends."""
 
+# mypy: disable-error-code="arg-type"
+
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 from conftest import VARIANTS, assert_close, random_model, random_tokens, variant_id
+from torch import Tensor
 
 from interp import HookedGPT, HookError
+from interp.hooks import HookPoint
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
 
 
-def noise_like(x, seed=0):
+def noise_like(x: Tensor, seed: int = 0) -> Any:
     generator = torch.Generator().manual_seed(seed)
     return 0.1 * torch.rand(x.shape, generator=generator, dtype=x.dtype)
 
 
-def by_return(x, hook):
+def by_return(x: Tensor, hook: HookPoint) -> Any:
     return x + noise_like(x)
 
 
-def in_place(x, hook):
+def in_place(x: Tensor, hook: HookPoint) -> None:
     x += noise_like(x)
 
 
@@ -31,7 +37,9 @@ def nothing_attached(model: HookedGPT) -> bool:
 
 @each_variant
 @pytest.mark.parametrize("grad", [True, False])
-def test_every_hook_changes_the_logits_the_same_way_returned_or_in_place(variant, grad):
+def test_every_hook_changes_the_logits_the_same_way_returned_or_in_place(
+    variant: dict[str, Any], grad: bool
+) -> None:
     model = random_model(**variant)
     tokens = random_tokens(model)
     with torch.set_grad_enabled(grad):
@@ -45,11 +53,13 @@ def test_every_hook_changes_the_logits_the_same_way_returned_or_in_place(variant
 
 
 @each_variant
-def test_gradients_are_the_same_after_a_returned_and_an_in_place_edit(variant):
+def test_gradients_are_the_same_after_a_returned_and_an_in_place_edit(
+    variant: dict[str, Any],
+) -> None:
     model = random_model(**variant)
     tokens = random_tokens(model)
 
-    def grads(name, hook):
+    def grads(name: Any, hook: HookPoint) -> Any:
         logits = model.run_with_hooks(tokens, fwd_hooks=[(name, hook)])
         loss = logits.square().mean()
         return torch.autograd.grad(loss, list(model.parameters()), materialize_grads=True)
@@ -61,7 +71,7 @@ def test_gradients_are_the_same_after_a_returned_and_an_in_place_edit(variant):
         assert all(a.isfinite().all() for a, _ in pairs), name
 
 
-def test_an_in_place_edit_never_reaches_a_parameter():
+def test_an_in_place_edit_never_reaches_a_parameter() -> None:
     model = random_model(tied=True)
     before = {name: p.clone() for name, p in model.named_parameters()}
     with torch.no_grad():
@@ -70,7 +80,7 @@ def test_an_in_place_edit_never_reaches_a_parameter():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_hook_that_changes_nothing_changes_nothing(dtype):
+def test_a_hook_that_changes_nothing_changes_nothing(dtype: torch.dtype) -> None:
     model = random_model(dtype)
     tokens = random_tokens(model)
     clean = model(tokens)
@@ -79,7 +89,7 @@ def test_a_hook_that_changes_nothing_changes_nothing(dtype):
         assert_close(hooked, clean, name)
 
 
-def test_an_edit_of_resid_mid_reaches_the_skip():
+def test_an_edit_of_resid_mid_reaches_the_skip() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     _, clean = model.run_with_cache(tokens)
@@ -94,7 +104,7 @@ def test_an_edit_of_resid_mid_reaches_the_skip():
     torch.testing.assert_close(change, noise_like(change), atol=1e-12, rtol=0)
 
 
-def test_an_edit_of_mlp_in_reaches_the_mlp_alone():
+def test_an_edit_of_mlp_in_reaches_the_mlp_alone() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     _, clean = model.run_with_cache(tokens)
@@ -107,12 +117,12 @@ def test_an_edit_of_mlp_in_reaches_the_mlp_alone():
     torch.testing.assert_close(change, mlp_change, atol=1e-12, rtol=0)
 
 
-def test_an_edit_of_one_heads_q_input_changes_that_head_alone():
+def test_an_edit_of_one_heads_q_input_changes_that_head_alone() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     _, clean = model.run_with_cache(tokens)
 
-    def edit(x, hook):
+    def edit(x: Tensor, hook: HookPoint) -> None:
         x[:, :, 2] += noise_like(x[:, :, 2])
 
     with model.hooks([("blocks.1.hook_q_input", edit)]):
@@ -137,7 +147,7 @@ def test_an_edit_of_one_heads_q_input_changes_that_head_alone():
         (lambda x, hook: (x, x), "returned tuple"),
     ],
 )
-def test_a_return_of_the_wrong_kind_is_refused(hook, said):
+def test_a_return_of_the_wrong_kind_is_refused(hook: Any, said: str) -> None:
     model = random_model()
     with pytest.raises(HookError, match=said) as error:
         model.run_with_hooks(random_tokens(model), fwd_hooks=[("blocks.1.hook_attn_out", hook)])
@@ -159,14 +169,14 @@ def test_a_return_of_the_wrong_kind_is_refused(hook, said):
     ],
     ids=["hooks", "bwd", "run_with_hooks", "add_hook", "add_perma_hook", "cache", "cache_list"],
 )
-def test_an_unknown_name_is_refused_with_the_nearest(ask):
+def test_an_unknown_name_is_refused_with_the_nearest(ask: Any) -> None:
     model = random_model()
     with pytest.raises(HookError, match=r"did you mean .*blocks\.1\.hook_resid_pre"):
         ask(model, random_tokens(model), "blocks.1.hook_resid_prr")
     assert nothing_attached(model)
 
 
-def test_nothing_is_attached_when_one_of_several_names_is_unknown():
+def test_nothing_is_attached_when_one_of_several_names_is_unknown() -> None:
     model = random_model()
     hooks = [("hook_embed", in_place), ("hook_emb", in_place)]
     with pytest.raises(HookError):
@@ -174,7 +184,7 @@ def test_nothing_is_attached_when_one_of_several_names_is_unknown():
     assert nothing_attached(model)
 
 
-def test_a_function_that_selects_no_name_is_refused():
+def test_a_function_that_selects_no_name_is_refused() -> None:
     model, none = random_model(), lambda name: False
     tokens = random_tokens(model)
     with pytest.raises(HookError, match="none"):
@@ -185,17 +195,17 @@ def test_a_function_that_selects_no_name_is_refused():
         model.run_with_cache(tokens, names_filter=none)
 
 
-def test_an_unknown_preset_is_refused_with_the_nearest():
+def test_an_unknown_preset_is_refused_with_the_nearest() -> None:
     model = random_model()
     with pytest.raises(HookError, match="did you mean 'contributions'"):
         model.run_with_cache(random_tokens(model), names_filter="contribution")
 
 
-def test_nothing_stays_attached_after_an_exception_in_a_hook():
+def test_nothing_stays_attached_after_an_exception_in_a_hook() -> None:
     model = random_model()
     tokens = random_tokens(model)
 
-    def fail(x, hook):
+    def fail(x: Tensor, hook: HookPoint) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -207,7 +217,7 @@ def test_nothing_stays_attached_after_an_exception_in_a_hook():
     assert torch.equal(model(tokens), random_model()(tokens))
 
 
-def test_a_users_hook_survives_nested_runs_and_leaves_with_reset_hooks():
+def test_a_users_hook_survives_nested_runs_and_leaves_with_reset_hooks() -> None:
     model = random_model()
     tokens = random_tokens(model)
     clean = model(tokens)
@@ -224,7 +234,7 @@ def test_a_users_hook_survives_nested_runs_and_leaves_with_reset_hooks():
     assert torch.equal(model(tokens), clean)
 
 
-def test_hooks_stay_when_asked_to():
+def test_hooks_stay_when_asked_to() -> None:
     model = random_model()
     tokens = random_tokens(model)
     hooks = [("hook_embed", in_place)]
@@ -234,7 +244,7 @@ def test_hooks_stay_when_asked_to():
     assert nothing_attached(model)
 
 
-def test_hooks_run_in_the_order_given_and_each_sees_the_one_before():
+def test_hooks_run_in_the_order_given_and_each_sees_the_one_before() -> None:
     model = random_model()
     tokens = random_tokens(model)
     name, seen = "blocks.0.hook_resid_post", []
@@ -249,18 +259,18 @@ def test_hooks_run_in_the_order_given_and_each_sees_the_one_before():
     assert torch.equal(cache[name], torch.ones_like(cache[name]))
 
 
-def test_a_hook_is_given_its_point_with_its_name():
+def test_a_hook_is_given_its_point_with_its_name() -> None:
     model, names = random_model(), []
     hook = (lambda name: name.endswith("hook_z"), lambda x, hook: names.append(hook.name))
     model.run_with_hooks(random_tokens(model), fwd_hooks=[hook])
     assert names == ["blocks.0.attn.hook_z", "blocks.1.attn.hook_z"]
 
 
-def test_a_backward_hook_may_return_a_gradient():
+def test_a_backward_hook_may_return_a_gradient() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
 
-    def embedding_grad(**hooks):
+    def embedding_grad(**hooks: Any) -> Any:
         with model.hooks(**hooks):
             return torch.autograd.grad(model(tokens, "loss"), model.embed.W_E)[0]
 
@@ -277,7 +287,7 @@ def test_a_backward_hook_may_return_a_gradient():
     assert nothing_attached(model)
 
 
-def test_a_backward_hook_sees_the_gradient_of_its_activation():
+def test_a_backward_hook_sees_the_gradient_of_its_activation() -> None:
     model = random_model(torch.float64)
     tokens, seen = random_tokens(model), []
     hook = ("hook_logits", lambda grad, hook: seen.append(grad.clone()))
@@ -287,7 +297,7 @@ def test_a_backward_hook_sees_the_gradient_of_its_activation():
     torch.testing.assert_close(seen[0], 2 * logits.detach(), atol=1e-12, rtol=0)
 
 
-def test_a_backward_hooks_return_of_the_wrong_shape_is_refused():
+def test_a_backward_hooks_return_of_the_wrong_shape_is_refused() -> None:
     model = random_model()
     hook = ("blocks.0.hook_resid_post", lambda grad, hook: grad[:, :1])
     with pytest.raises(HookError, match="shape"), model.hooks(bwd_hooks=[hook]):
@@ -295,7 +305,7 @@ def test_a_backward_hooks_return_of_the_wrong_shape_is_refused():
     assert nothing_attached(model)
 
 
-def test_recording_shows_what_the_hooks_left():
+def test_recording_shows_what_the_hooks_left() -> None:
     model = random_model()
     tokens = random_tokens(model)
     for name in model.hook_dict:
@@ -305,7 +315,7 @@ def test_recording_shows_what_the_hooks_left():
 
 
 @each_variant
-def test_recording_leaves_the_effect_of_every_hook_as_it_is(variant):
+def test_recording_leaves_the_effect_of_every_hook_as_it_is(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **variant)
     tokens, wrong = random_tokens(model), []
     for name in model.hook_dict:
@@ -317,7 +327,7 @@ def test_recording_leaves_the_effect_of_every_hook_as_it_is(variant):
     assert wrong == []
 
 
-def test_hooks_on_several_points_each_have_their_effect():
+def test_hooks_on_several_points_each_have_their_effect() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     names = list(model.hook_dict)
@@ -332,7 +342,7 @@ def test_hooks_on_several_points_each_have_their_effect():
     assert wrong == []
 
 
-def test_a_recorded_run_inside_another_is_refused_and_leaves_no_recorder():
+def test_a_recorded_run_inside_another_is_refused_and_leaves_no_recorder() -> None:
     model = random_model()
     tokens = random_tokens(model)
     hook = ("blocks.0.hook_attn_out", lambda x, hook: model.run_with_cache(tokens) and None)

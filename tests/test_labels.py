@@ -1,8 +1,12 @@
 """Names for heads: given to planted circuits, withheld from chance; every step by hand."""
 
+# mypy: disable-error-code="attr-defined, union-attr"
+
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,18 +23,18 @@ from interp.cli import main
 from interp.ground_truth import heads as truth
 
 
-def repeats(n, seed=0):
+def repeats(n: int, seed: int = 0) -> Any:
     """Random periods: with one for all, the key after the copy is always as far back."""
     return interp.repeated_sequences(8, n, 16, (4, 8), np.random.default_rng(seed))[0]
 
 
 @pytest.fixture(scope="module")
-def planted():
+def planted() -> Any:
     model = truth.induction()
     return model, head_scores(model, repeats(40), untrained=4)
 
 
-def test_planted_heads_get_their_names_and_idle_ones_none(planted):
+def test_planted_heads_get_their_names_and_idle_ones_none(planted: Any) -> None:
     model, scores = planted
     found = label_heads(model, scores)
     assert found.of(1, 0) == ["induction"]
@@ -42,7 +46,7 @@ def test_planted_heads_get_their_names_and_idle_ones_none(planted):
     assert row["score"] > 0.8
 
 
-def test_ablation_losses_are_those_of_the_intervention():
+def test_ablation_losses_are_those_of_the_intervention() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model, 18, 7)
     loss, effect = ablation_losses(model, tokens, [(0, 1), (1, 3)])
@@ -56,7 +60,7 @@ def test_ablation_losses_are_those_of_the_intervention():
             np.testing.assert_allclose(effect[i, b], (cut[0] - clean[b]).detach(), atol=1e-12)
 
 
-def test_the_highest_null_is_taken(planted):
+def test_the_highest_null_is_taken(planted: Any) -> None:
     _, scores = planted
     second = np.arange(40) % 2 == 1
     i = scores.scores.index("induction")
@@ -70,7 +74,7 @@ def test_the_highest_null_is_taken(planted):
     np.testing.assert_allclose(null.mean(-1), means.max(0), rtol=1e-5)
 
 
-def test_attention_that_does_nothing_gets_no_name(planted):
+def test_attention_that_does_nothing_gets_no_name(planted: Any) -> None:
     """The same circuit, its last head unread: seen, and not caused."""
     model = truth.induction()
     with torch.no_grad():
@@ -81,7 +85,7 @@ def test_attention_that_does_nothing_gets_no_name(planted):
     assert not found.confirmed.any()
 
 
-def test_a_score_that_does_not_return_on_the_second_half_is_not_confirmed(planted):
+def test_a_score_that_does_not_return_on_the_second_half_is_not_confirmed(planted: Any) -> None:
     model, scores = planted
     values = scores.values.copy()
     i = scores.scores.index("induction")
@@ -92,7 +96,7 @@ def test_a_score_that_does_not_return_on_the_second_half_is_not_confirmed(plante
     assert "induction" not in found.of(1, 0)
 
 
-def one_cell(scores, score, share, noise=0.0):
+def one_cell(scores: Any, score: Any, share: Any, noise: float = 0.0) -> Any:
     """The scores with every head at uniform attention, but L1.H0 a share of the way from the
     highest of its nulls to 1 in one score."""
     values = scores.uniform.copy()
@@ -104,7 +108,7 @@ def one_cell(scores, score, share, noise=0.0):
     return dataclasses.replace(scores, values=values)
 
 
-def test_a_score_hardly_above_its_nulls_is_not_seen_however_sure(planted):
+def test_a_score_hardly_above_its_nulls_is_not_seen_however_sure(planted: Any) -> None:
     model, scores = planted
     faint = one_cell(scores, "induction", 0.1, noise=1e-3)
     i = scores.scores.index("induction")
@@ -114,7 +118,7 @@ def test_a_score_hardly_above_its_nulls_is_not_seen_however_sure(planted):
     assert "induction" in label_heads(model, one_cell(scores, "induction", 0.3, 1e-3)).labels
 
 
-def test_one_small_p_among_many_is_not_seen(planted):
+def test_one_small_p_among_many_is_not_seen(planted: Any) -> None:
     model, scores = planted
     unsure = one_cell(scores, "induction", 0.5, noise=0.9)
     first = np.arange(40) % 2 == 0
@@ -124,7 +128,7 @@ def test_one_small_p_among_many_is_not_seen(planted):
     assert len(label_heads(model, unsure).labels) == 0
 
 
-def test_untrained_models_get_no_names():
+def test_untrained_models_get_no_names() -> None:
     false = 0
     for seed in range(6):
         cfg = GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=24, d_vocab=12, init_std=0.2)
@@ -135,7 +139,7 @@ def test_untrained_models_get_no_names():
     assert false == 0
 
 
-def test_table_disk_and_figure(planted, tmp_path):
+def test_table_disk_and_figure(planted: Any, tmp_path: Path) -> None:
     model, scores = planted
     found = label_heads(model, scores)
     frame = found.to_frame()
@@ -167,7 +171,7 @@ def test_table_disk_and_figure(planted, tmp_path):
     assert bold == set(mark.names) - {f"L{found.layers[0]}.H{found.heads[0]}  {found.labels[0]}"}
 
 
-def test_a_heads_own_picture_has_its_rows_only(planted):
+def test_a_heads_own_picture_has_its_rows_only(planted: Any) -> None:
     found = label_heads(*planted)
     shown = found.picture("L1.H0")
     assert shown.name == "head-labels-L1.H0"
@@ -176,7 +180,7 @@ def test_a_heads_own_picture_has_its_rows_only(planted):
         found.picture("L0.H1")  # never seen
 
 
-def test_summary_and_finding_say_what_the_table_says(planted):
+def test_summary_and_finding_say_what_the_table_says(planted: Any) -> None:
     found = label_heads(*planted)
     table = found.to_frame()
     lines = found.summary().splitlines()
@@ -195,7 +199,7 @@ def test_summary_and_finding_say_what_the_table_says(planted):
     assert (finding.select, finding.rank) == (f"head=L{best['layer']}.H{best['head']}", 2)
 
 
-def test_nothing_seen_is_a_normal_answer(tmp_path):
+def test_nothing_seen_is_a_normal_answer(tmp_path: Path) -> None:
     model = random_model(init_std=0.02)
     model = HookedGPT(model.config, model.tokenizer, seed=3).eval()
     found = label_heads(model, head_scores(model, random_tokens(model, 12, 9), untrained=3))
@@ -210,13 +214,13 @@ def test_nothing_seen_is_a_normal_answer(tmp_path):
     assert found.summary().endswith("0 of 8 heads have a confirmed label")
 
 
-def test_same_seed_same_answer(planted):
+def test_same_seed_same_answer(planted: Any) -> None:
     model, scores = planted
     one, two = (label_heads(model, scores, seed=4).to_frame() for _ in range(2))
     assert one.equals(two)
 
 
-def test_what_makes_no_sense_is_refused(planted):
+def test_what_makes_no_sense_is_refused(planted: Any) -> None:
     model, scores = planted
     with pytest.raises(CacheError, match="another model"):
         label_heads(truth.two_hops(), scores)
@@ -227,12 +231,14 @@ def test_what_makes_no_sense_is_refused(planted):
         label_heads(model, few)
 
 
-def test_the_command(tmp_path, capsys, monkeypatch):
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = random_model()
     model.save_pretrained(tmp_path / "m")
     (tmp_path / "t.txt").write_text("abcdefg" * 80)
 
-    def status_of(*command):
+    def status_of(*command: Any) -> Any:
         monkeypatch.setattr("sys.argv", ["interp", *map(str, command)])
         with pytest.raises(SystemExit) as stopped:
             main()

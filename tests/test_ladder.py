@@ -1,5 +1,7 @@
 """The ladder: each rung against a plain computation, trained, stopped, saved, loaded, refused."""
 
+# mypy: disable-error-code="arg-type, attr-defined, no-any-return"
+
 from __future__ import annotations
 
 import dataclasses
@@ -8,7 +10,6 @@ import math
 import os
 import re
 import signal
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import assert_close
+from helpers import Shell, assert_same_weights
 from torch import Tensor
 
 import interp
@@ -41,7 +43,6 @@ from interp import (
     train,
     validation_loss,
 )
-from interp.cli import main
 from interp.data.batches import training_batch
 from interp.gpt.folder import from_pretrained, save_pretrained
 from interp.lesson.ladder import AVERAGES, RUNGS, Average, OneHead, Stack, config_of
@@ -83,13 +84,6 @@ def recipe_of(name: str, model: dict[str, Any] | None = None, **training: Any) -
     shape = {"rung": name, "n_ctx": 8, "d_model": 8, "n_heads": 2, "n_layers": 2}
     values = {"name": "rung", "seed": 3, "model": shape | (model or {})}
     return Recipe.parse(values | {"training": TRAINING | training})
-
-
-def assert_same_weights(a: torch.nn.Module, b: torch.nn.Module) -> None:
-    others = dict(b.named_parameters())
-    assert list(others) == [name for name, _ in a.named_parameters()]
-    for name, parameter in a.named_parameters():
-        assert parameter.equal(others[name]), name
 
 
 def losses_of(folder: Path) -> list[Any]:
@@ -319,7 +313,7 @@ def test_heads_need_not_divide_the_width_where_there_are_none_side_by_side(name:
 def test_config_is_a_ladders_if_it_names_a_rung() -> None:
     assert config_of({"rung": "head", "d_vocab": 5}) == LadderConfig(rung="head", d_vocab=5)
     shape = {"n_layers": 1, "n_heads": 1, "d_model": 4, "n_ctx": 4, "d_vocab": 5}
-    assert config_of(shape) == GPTConfig(**shape)  # type: ignore[arg-type]
+    assert config_of(shape) == GPTConfig(**shape)
     assert isinstance(build_model(config_of(shape)), HookedGPT)
     with pytest.raises(ConfigError, match=r"^here: the key 'd_vocab' is missing"):
         config_of({"rung": "head"}, "here")
@@ -559,27 +553,6 @@ def test_shipped_recipes_climb_the_whole_ladder() -> None:
 # ---- the command line ------------------------------------------------------------------------
 
 
-class Shell:
-    """Runs commands in this process, in a folder of their own."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder, self.capsys = folder, capsys
-
-    def __call__(self, *args: object) -> tuple[int, str, str]:
-        before, sys.argv = sys.argv, ["interp", *map(str, args)]
-        status = 0
-        try:
-            main()
-        except SystemExit as stop:
-            status = stop.code if isinstance(stop.code, int) else 1
-        finally:
-            sys.argv = before
-        return status, *self.capsys.readouterr()
-
-    def files(self) -> dict[Path, bytes]:
-        return {path: path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
-
-
 @pytest.fixture
 def shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -589,17 +562,6 @@ def shell(
     recipe = recipe_of("head").to_toml().replace('source = "shakespeare"', 'path = "cats.txt"')
     (tmp_path / "rung.toml").write_text(recipe)
     return Shell(tmp_path, capsys)
-
-
-def refused(shell: Shell, *args: object) -> str:
-    """Runs what must be refused with one line and status 2, writing nothing; returns the line."""
-    files = shell.files()
-    status, out, err = shell(*args)
-    assert (status, out) == (2, "")
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert shell.files() == files
-    return err
 
 
 def test_command_train_takes_a_rung(shell: Shell) -> None:
@@ -613,7 +575,7 @@ def test_command_train_takes_a_rung(shell: Shell) -> None:
 
 
 def test_command_run_refuses_a_rung_before_it_trains(shell: Shell) -> None:
-    said = refused(shell, "run", "rung.toml")
+    said = shell.fails("run", "rung.toml")
     assert "rung.toml trains a rung of the lesson's ladder" in said
     assert said.endswith("use: interp train\n")
 
@@ -621,7 +583,7 @@ def test_command_run_refuses_a_rung_before_it_trains(shell: Shell) -> None:
 def test_commands_that_look_inside_refuse_a_rung(shell: Shell) -> None:
     assert shell("train", "rung.toml")[0] == 0
     for command in ("attribute", "cache", "report", "generate", "check"):
-        said = refused(shell, command, "models/rung")
+        said = shell.fails(command, "models/rung")
         assert "models/rung holds the rung 'head' of the lesson's ladder" in said, command
         assert "interp.load_model loads it" in said, command
 
@@ -629,9 +591,7 @@ def test_commands_that_look_inside_refuse_a_rung(shell: Shell) -> None:
 def test_command_train_refuses_a_misspelt_rung(shell: Shell) -> None:
     text = Path("rung.toml").read_text()
     Path("rung.toml").write_text(text.replace('rung = "head"', 'rung = "haed"'))
-    assert "rung = 'haed' is wrong: Input should be 'bigram'" in refused(
-        shell, "train", "rung.toml"
-    )
+    assert "rung = 'haed' is wrong: Input should be 'bigram'" in shell.fails("train", "rung.toml")
 
 
 def test_stack_is_the_class_of_both_of_its_rungs() -> None:

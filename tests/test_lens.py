@@ -1,6 +1,8 @@
+# mypy: disable-error-code="index"
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from interp import (
     CacheError,
     CompletenessError,
     ConfigError,
+    HookedGPT,
     attention_patterns,
     logit_lens,
     predictions,
@@ -20,16 +23,16 @@ ALL_VARIANTS = [*VARIANTS, {"n_layers": 0}, {"n_layers": 0, "positional": False}
 
 
 @pytest.fixture
-def model():
+def model() -> HookedGPT:
     return random_model()
 
 
 @pytest.fixture
-def lens(model):
+def lens(model: HookedGPT) -> Any:
     return logit_lens(model, model.run_with_cache(random_tokens(model))[1])
 
 
-def log_probs_at(model, stream):
+def log_probs_at(model: HookedGPT, stream: Any) -> Any:
     """Final LayerNorm with the stream's own statistics, then the unembedding."""
     if model.config.final_norm:
         centred = stream - stream.mean(-1, keepdim=True)
@@ -40,7 +43,7 @@ def log_probs_at(model, stream):
 
 
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_last_depth_is_the_model(variant):
+def test_last_depth_is_the_model(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **variant)
     tokens = random_tokens(model)
     lens = logit_lens(model, model.run_with_cache(tokens)[1])
@@ -53,7 +56,9 @@ def test_last_depth_is_the_model(variant):
 
 
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_first_depth_reads_the_embeddings_with_their_own_statistics(variant):
+def test_first_depth_reads_the_embeddings_with_their_own_statistics(
+    variant: dict[str, Any],
+) -> None:
     model = random_model(torch.float64, **variant)
     tokens = random_tokens(model)
     lens = logit_lens(model, model.run_with_cache(tokens)[1])
@@ -66,7 +71,7 @@ def test_first_depth_reads_the_embeddings_with_their_own_statistics(variant):
     np.testing.assert_allclose(lens.log_prob[0], expected, rtol=0, atol=1e-12)
 
 
-def test_every_depth_is_read_by_its_definition(model):
+def test_every_depth_is_read_by_its_definition(model: HookedGPT) -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     _, cache = model.run_with_cache(tokens)
@@ -89,19 +94,19 @@ def test_every_depth_is_read_by_its_definition(model):
                 assert lens.top_prob[depth, b, t] == pytest.approx(np.exp(log_p.max()), abs=1e-12)
 
 
-def test_attention_only_model_has_one_depth_a_block():
+def test_attention_only_model_has_one_depth_a_block() -> None:
     model = random_model(d_mlp=0)
     lens = logit_lens(model, model.run_with_cache(random_tokens(model))[1])
     assert lens.depths == ("embed", "L0", "L1")
 
 
 @pytest.mark.parametrize("names", ["contributions", "residual"])
-def test_smaller_caches_serve_too(model, lens, names):
+def test_smaller_caches_serve_too(model: HookedGPT, lens: Any, names: str) -> None:
     _, cache = model.run_with_cache(random_tokens(model), names_filter=names)
     np.testing.assert_allclose(logit_lens(model, cache).log_prob, lens.log_prob, atol=1e-5)
 
 
-def test_ranks_and_entropies_are_within_their_bounds(lens):
+def test_ranks_and_entropies_are_within_their_bounds(lens: Any) -> None:
     assert lens.rank.min() >= 0
     assert lens.rank.max() <= 6
     assert ((lens.rank == 0) == (lens.top == lens.targets)).all()
@@ -109,7 +114,7 @@ def test_ranks_and_entropies_are_within_their_bounds(lens):
     assert (lens.entropy <= np.log(7) + 1e-6).all()
 
 
-def test_frame_has_one_row_a_prediction(lens):
+def test_frame_has_one_row_a_prediction(lens: Any) -> None:
     frame = lens.to_frame()
     assert list(frame.columns) == [
         "depth", "batch", "pos", "target", "target_char", "log_prob", "rank", "entropy", "top",
@@ -123,7 +128,7 @@ def test_frame_has_one_row_a_prediction(lens):
     assert row.top_char.item() == VOCABULARY[lens.top[3, 1, 2]]
 
 
-def test_the_map_has_the_deepest_on_top_and_the_likeliest_as_letters(lens):
+def test_the_map_has_the_deepest_on_top_and_the_likeliest_as_letters(lens: Any) -> None:
     (shown,) = lens.figures()
     mark = shown.mark
     assert mark.rows == lens.depths[::-1]
@@ -133,7 +138,7 @@ def test_the_map_has_the_deepest_on_top_and_the_likeliest_as_letters(lens):
     assert (mark.low, mark.high) == (lens.log_prob[:, 0].min(), 0)
 
 
-def test_summary_says_what_each_depth_predicts_at_the_end(lens):
+def test_summary_says_what_each_depth_predicts_at_the_end(lens: Any) -> None:
     first, *rows = lens.summary().splitlines()
     assert first.startswith("what the stream predicts after the last of 9 positions")
     assert [row.split()[:2] for row in rows] == [
@@ -146,11 +151,13 @@ def test_summary_says_what_each_depth_predicts_at_the_end(lens):
 
 
 @pytest.fixture
-def predicted(model):
+def predicted(model: HookedGPT) -> Any:
     return predictions(model, model.run_with_cache(random_tokens(model))[1], k=3)
 
 
-def test_predictions_are_of_every_position_and_the_last_has_no_truth(model, predicted):
+def test_predictions_are_of_every_position_and_the_last_has_no_truth(
+    model: HookedGPT, predicted: Any
+) -> None:
     tokens = random_tokens(model)
     p = model(tokens).softmax(-1).detach()
     for b in range(2):
@@ -165,7 +172,7 @@ def test_predictions_are_of_every_position_and_the_last_has_no_truth(model, pred
     assert (predicted.rank[:, -1] == -1).all()
 
 
-def test_predictions_have_characters_beside_their_ids(predicted):
+def test_predictions_have_characters_beside_their_ids(predicted: Any) -> None:
     frame = predicted.to_frame()
     assert list(frame.columns) == ["batch", "pos", "choice", "token", "token_char", "prob"]
     assert len(frame) == 2 * 9 * 3
@@ -174,7 +181,7 @@ def test_predictions_have_characters_beside_their_ids(predicted):
     assert "token_char" not in bare.to_frame()
 
 
-def test_predictions_draw_the_probability_of_the_truth(predicted):
+def test_predictions_draw_the_probability_of_the_truth(predicted: Any) -> None:
     mark = predicted.picture().mark
     np.testing.assert_array_equal(mark.series[0].values, predicted.prob[0, :-1])
     assert [text for _, text in mark.ticks] == [VOCABULARY[t] for t in predicted.tokens[0, 1:]]
@@ -183,32 +190,32 @@ def test_predictions_draw_the_probability_of_the_truth(predicted):
     assert f"mean probability {predicted.prob[:, :-1].mean():.3f}" in second
 
 
-def test_one_token_has_predictions_and_nothing_to_draw(model):
+def test_one_token_has_predictions_and_nothing_to_draw(model: HookedGPT) -> None:
     found = predictions(model, model.run_with_cache("a")[1])
     assert found.figures() == []
     assert len(found.summary().splitlines()) == 1
 
 
-def test_cache_of_another_model_is_refused(model):
+def test_cache_of_another_model_is_refused(model: HookedGPT) -> None:
     _, cache = model.run_with_cache(random_tokens(model))
     with pytest.raises(CacheError, match="another model"):
         logit_lens(random_model(), cache)
 
 
-def test_cache_without_the_stream_is_refused(model):
+def test_cache_without_the_stream_is_refused(model: HookedGPT) -> None:
     _, cache = model.run_with_cache(random_tokens(model), names_filter="attention")
     with pytest.raises(CacheError):
         logit_lens(model, cache)
 
 
 @pytest.mark.parametrize("positions", [slice(1, None), slice(0, 4)])
-def test_cache_of_some_positions_is_refused(model, positions):
+def test_cache_of_some_positions_is_refused(model: HookedGPT, positions: Any) -> None:
     _, cache = model.run_with_cache(random_tokens(model), pos_slice=positions)
     with pytest.raises(CacheError):
         logit_lens(model, cache)
 
 
-def test_predictions_that_are_not_numbers_are_refused():
+def test_predictions_that_are_not_numbers_are_refused() -> None:
     model = random_model()
     with torch.no_grad():
         model.unembed.W_U[0, 0] = torch.nan
@@ -216,7 +223,7 @@ def test_predictions_that_are_not_numbers_are_refused():
         logit_lens(model, model.run_with_cache("abc")[1])
 
 
-def test_a_model_without_blocks_has_no_patterns():
+def test_a_model_without_blocks_has_no_patterns() -> None:
     model = random_model(n_layers=0)
     with pytest.raises(ConfigError, match="without blocks"):
         attention_patterns(model, model.run_with_cache("abc")[1])

@@ -1,12 +1,17 @@
 """The forward pass: the textbook's function, causal, the same however it is looked at."""
 
+# mypy: disable-error-code="union-attr"
+
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
-from conftest import N_CTX, VARIANTS, assert_close, random_model, random_tokens, variant_id
+from conftest import N_CTX, assert_close, random_model, random_tokens
+from helpers import each_dtype, each_variant, everything
+from torch import Tensor
 from torch.nn import functional as F
 
 from interp import (
@@ -21,17 +26,10 @@ from interp import (
 )  # fmt: skip
 from interp.gpt import kernels
 
-each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-each_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-
-
-def everything(name: str) -> bool:
-    return True
-
 
 @each_variant
 @each_dtype
-def test_logits_are_the_textbooks(variant, dtype):
+def test_logits_are_the_textbooks(variant: dict[str, Any], dtype: torch.dtype) -> None:
     model = random_model(dtype, **variant)
     for pos in (1, 9, N_CTX):
         tokens = random_tokens(model, pos=pos)
@@ -40,7 +38,9 @@ def test_logits_are_the_textbooks(variant, dtype):
 
 @each_variant
 @each_dtype
-def test_from_reference_gives_the_same_logits_and_the_same_weights_back(variant, dtype):
+def test_from_reference_gives_the_same_logits_and_the_same_weights_back(
+    variant: dict[str, Any], dtype: torch.dtype
+) -> None:
     reference = to_reference(random_model(dtype, **variant))
     model = from_reference(reference, CharTokenizer("abcdefg"))
     tokens = random_tokens(model)
@@ -51,13 +51,13 @@ def test_from_reference_gives_the_same_logits_and_the_same_weights_back(variant,
     assert all(torch.equal(returned[k], v) for k, v in reference.state_dict().items())
 
 
-def test_a_model_without_blocks_is_the_textbooks():
+def test_a_model_without_blocks_is_the_textbooks() -> None:
     model = random_model(torch.float64, n_layers=0)
     tokens = random_tokens(model)
     assert_close(model(tokens), to_reference(model)(tokens))
 
 
-def test_the_seed_decides_the_weights_and_the_global_generator_is_left_alone():
+def test_the_seed_decides_the_weights_and_the_global_generator_is_left_alone() -> None:
     cfg = GPTConfig(n_layers=2, n_heads=4, d_model=32, n_ctx=16, d_vocab=7)
     before = torch.random.get_rng_state()
     a, b, c = HookedGPT(cfg, seed=3), HookedGPT(cfg, seed=3), HookedGPT(cfg, seed=4)
@@ -67,7 +67,7 @@ def test_the_seed_decides_the_weights_and_the_global_generator_is_left_alone():
         assert not torch.equal(a.get_parameter(name), c.get_parameter(name)), name
 
 
-def test_initial_weights_have_the_documented_spread():
+def test_initial_weights_have_the_documented_spread() -> None:
     cfg = GPTConfig(n_layers=2, n_heads=4, d_model=128, n_ctx=16, d_vocab=7)
     block = HookedGPT(cfg, seed=0).blocks[1]
     assert block.mlp.W_in.std().item() == pytest.approx(0.02, rel=0.05)
@@ -78,7 +78,7 @@ def test_initial_weights_have_the_documented_spread():
         assert torch.equal(bias, torch.zeros_like(bias))
 
 
-def test_embeddings_may_start_with_a_spread_of_their_own():
+def test_embeddings_may_start_with_a_spread_of_their_own() -> None:
     cfg = GPTConfig(n_layers=1, n_heads=4, d_model=128, n_ctx=64, d_vocab=65, embed_std=0.5)
     model = HookedGPT(cfg, seed=0)
     for name in ("embed.W_E", "pos_embed.W_pos"):
@@ -88,7 +88,7 @@ def test_embeddings_may_start_with_a_spread_of_their_own():
 
 
 @each_variant
-def test_hook_shapes_names_every_hook_with_the_shape_it_has(variant):
+def test_hook_shapes_names_every_hook_with_the_shape_it_has(variant: dict[str, Any]) -> None:
     model = random_model(**variant)
     shapes = hook_shapes(model.config, batch=3, pos=5)
     assert set(shapes) == set(model.hook_dict)
@@ -98,7 +98,9 @@ def test_hook_shapes_names_every_hook_with_the_shape_it_has(variant):
 
 @each_variant
 @each_dtype
-def test_pattern_is_the_softmax_of_causally_masked_scores(variant, dtype):
+def test_pattern_is_the_softmax_of_causally_masked_scores(
+    variant: dict[str, Any], dtype: torch.dtype
+) -> None:
     model = random_model(dtype, **variant)
     _, cache = model.run_with_cache(random_tokens(model), names_filter=everything)
     for layer in range(2):
@@ -116,7 +118,7 @@ def test_pattern_is_the_softmax_of_causally_masked_scores(variant, dtype):
 
 @each_variant
 @each_dtype
-def test_parts_sum_to_the_residual_stream(variant, dtype):
+def test_parts_sum_to_the_residual_stream(variant: dict[str, Any], dtype: torch.dtype) -> None:
     model = random_model(dtype, **variant)
     _, cache = model.run_with_cache(random_tokens(model), names_filter=everything)
     embeddings = cache["embed"] + (cache["pos_embed"] if model.config.positional else 0)
@@ -133,11 +135,13 @@ def test_parts_sum_to_the_residual_stream(variant, dtype):
 
 @each_variant
 @pytest.mark.parametrize("way", ["fused", "everything", "pattern"])
-def test_changing_a_token_leaves_all_earlier_logits_bitwise_the_same(variant, way):
+def test_changing_a_token_leaves_all_earlier_logits_bitwise_the_same(
+    variant: dict[str, Any], way: str
+) -> None:
     model = random_model(**variant)
 
     @torch.no_grad()
-    def run(tokens):
+    def run(tokens: Tensor) -> Any:
         if way == "fused":
             return model(tokens)
         names = everything if way == "everything" else None
@@ -155,7 +159,7 @@ def test_changing_a_token_leaves_all_earlier_logits_bitwise_the_same(variant, wa
 
 @each_variant
 @each_dtype
-def test_attention_fused_and_written_out_agree(variant, dtype):
+def test_attention_fused_and_written_out_agree(variant: dict[str, Any], dtype: torch.dtype) -> None:
     model = random_model(dtype, **variant)
     tokens = random_tokens(model)
     written, _ = model.run_with_cache(
@@ -166,7 +170,9 @@ def test_attention_fused_and_written_out_agree(variant, dtype):
 
 @each_dtype
 @pytest.mark.parametrize("per_piece", [1, 2, 100])
-def test_attention_in_pieces_agrees_with_all_at_once(monkeypatch, dtype, per_piece):
+def test_attention_in_pieces_agrees_with_all_at_once(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, per_piece: int
+) -> None:
     model = random_model(dtype)
     tokens = random_tokens(model, batch=5)
     names = ["blocks.0.attn.hook_pattern", "blocks.1.attn.hook_pattern"]
@@ -180,7 +186,7 @@ def test_attention_in_pieces_agrees_with_all_at_once(monkeypatch, dtype, per_pie
 
 
 @each_dtype
-def test_attention_scaled_by_zero_is_uniform(dtype):
+def test_attention_scaled_by_zero_is_uniform(dtype: torch.dtype) -> None:
     model = random_model(dtype)
     with model.attn_scaled_by(0):
         fused = model(random_tokens(model))
@@ -192,7 +198,7 @@ def test_attention_scaled_by_zero_is_uniform(dtype):
         torch.testing.assert_close(pattern, uniform.expand_as(pattern), atol=1e-7, rtol=0)
 
 
-def test_attention_scaled_by_one_changes_nothing():
+def test_attention_scaled_by_one_changes_nothing() -> None:
     model = random_model()
     tokens = random_tokens(model)
     clean = model(tokens)
@@ -200,7 +206,7 @@ def test_attention_scaled_by_one_changes_nothing():
         assert torch.equal(model(tokens), clean)
 
 
-def test_attention_scaled_by_sqrt_d_head_is_attention_unscaled():
+def test_attention_scaled_by_sqrt_d_head_is_attention_unscaled() -> None:
     model, unscaled = random_model(torch.float64), random_model(torch.float64, attn_scale=1.0)
     unscaled.load_state_dict(model.state_dict())
     tokens = random_tokens(model)
@@ -209,7 +215,7 @@ def test_attention_scaled_by_sqrt_d_head_is_attention_unscaled():
     assert (model(tokens) - unscaled(tokens)).abs().max() > 1e-3
 
 
-def test_attention_is_scaled_per_layer_and_head():
+def test_attention_is_scaled_per_layer_and_head() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     _, clean = model.run_with_cache(tokens)
@@ -224,7 +230,7 @@ def test_attention_is_scaled_per_layer_and_head():
     assert_close(last_row, torch.full_like(last_row, 1 / 9))
 
 
-def test_attention_scaling_is_restored_after_an_exception_and_nests():
+def test_attention_scaling_is_restored_after_an_exception_and_nests() -> None:
     model = random_model()
     tokens = random_tokens(model)
     clean = model(tokens)
@@ -238,7 +244,7 @@ def test_attention_scaling_is_restored_after_an_exception_and_nests():
         assert torch.equal(model(tokens), uniform)
 
 
-def test_the_loss_is_the_mean_cross_entropy_of_the_next_token():
+def test_the_loss_is_the_mean_cross_entropy_of_the_next_token() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     logits, loss = model(tokens, "both")
@@ -250,7 +256,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_next_token():
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int16])
-def test_any_integer_type_of_tokens_does(dtype):
+def test_any_integer_type_of_tokens_does(dtype: torch.dtype) -> None:
     model = random_model()
     tokens = random_tokens(model)
     assert torch.equal(model(tokens.to(dtype)), model(tokens))
@@ -258,7 +264,7 @@ def test_any_integer_type_of_tokens_does(dtype):
 
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
-def test_a_run_can_stop_before_a_block_and_start_there_again(layer):
+def test_a_run_can_stop_before_a_block_and_start_there_again(layer: int) -> None:
     model = random_model()
     tokens = random_tokens(model)
     residual = model(tokens, stop_at_layer=layer)
@@ -266,7 +272,7 @@ def test_a_run_can_stop_before_a_block_and_start_there_again(layer):
     assert torch.equal(model(residual, start_at_layer=layer), model(tokens))
 
 
-def test_dropout_is_for_training_only_and_the_cached_pattern_is_before_it():
+def test_dropout_is_for_training_only_and_the_cached_pattern_is_before_it() -> None:
     model = random_model(torch.float64, dropout=0.5)
     tokens = random_tokens(model)
     assert_close(model(tokens), to_reference(model)(tokens))
@@ -280,7 +286,7 @@ def test_dropout_is_for_training_only_and_the_cached_pattern_is_before_it():
     assert_close(cache["resid_mid", 1] + cache["mlp_out", 1], cache["resid_post", 1])
 
 
-def test_text_and_tokens_are_the_same_input():
+def test_text_and_tokens_are_the_same_input() -> None:
     model = random_model()
     tokens = torch.tensor([[0, 2, 6]])
     for given in ("acg", ["acg"], tokens, tokens[0]):
@@ -306,19 +312,19 @@ def test_text_and_tokens_are_the_same_input():
         ("axbyx", "'x' at 1, 4; 'y' at 3"),
     ],
 )
-def test_input_that_does_not_fit_is_refused(given, said):
+def test_input_that_does_not_fit_is_refused(given: Any, said: str) -> None:
     with pytest.raises(TokenError) as error:
         random_model()(given)
     assert said in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_text_without_a_tokenizer_is_refused():
+def test_text_without_a_tokenizer_is_refused() -> None:
     model = HookedGPT(random_model().config)
     with pytest.raises(TokenError, match="tokenizer"):
         model("abc")
 
 
-def test_a_tokenizer_of_another_size_is_refused():
+def test_a_tokenizer_of_another_size_is_refused() -> None:
     with pytest.raises(ConfigError, match="7"):
         HookedGPT(random_model().config, CharTokenizer("abc"))

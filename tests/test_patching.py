@@ -1,14 +1,20 @@
 """Patching against one run at a time: by hand with hooks, by TransformerLens, by `intervene`."""
 
+# mypy: disable-error-code="arg-type, attr-defined"
+
 from __future__ import annotations
 
 import inspect
 import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import VARIANTS, random_model, random_tokens, variant_id
+from torch import Tensor
 from transformer_lens import patching
 
 from interp import (
@@ -22,6 +28,7 @@ from interp import (
     path_patching,
 )
 from interp.gpt.layers import PastKeys
+from interp.hooks import HookPoint
 
 BY_HEAD = ["head", "q", "k", "v", "z", "pattern"]
 SITES = ["resid_pre", "resid_mid", "attn_out", "mlp_out", *BY_HEAD, "head_position"]
@@ -47,29 +54,29 @@ THEIRS = {
 pytestmark = pytest.mark.filterwarnings("ignore:clean and corrupted differ by")
 
 
-def close(given, expected, atol=1e-10):
+def close(given: Any, expected: Any, atol: float = 1e-10) -> None:
     np.testing.assert_allclose(given, expected, rtol=0, atol=atol)
 
 
-def small(**kwargs):
+def small(**kwargs: Any) -> HookedGPT:
     return random_model(torch.float64, **{"d_model": 16, "d_mlp": 12} | kwargs)
 
 
-def pair(model, batch=2, pos=6):
+def pair(model: HookedGPT, batch: int = 2, pos: int = 6) -> Any:
     return random_tokens(model, batch, pos, seed=1), random_tokens(model, batch, pos, seed=2)
 
 
-def centered(logits):
+def centered(logits: Tensor) -> Any:
     """Of token 0, [batch]."""
     return (logits[:, 0] - logits.mean(-1)).detach().numpy()
 
 
-def sites_of(model):
+def sites_of(model: HookedGPT) -> Any:
     return [site for site in SITES if model.config.d_mlp or site not in ("resid_mid", "mlp_out")]
 
 
 @torch.no_grad()
-def one_at_a_time(model, run, other, site, position=-1):
+def one_at_a_time(model: HookedGPT, run: Any, other: Any, site: Any, position: int = -1) -> Any:
     """The metric after each patch, [layer · place, batch], each a whole run with one hook."""
     _, cache = model.run_with_cache(other)
     n_pos = run.shape[1]
@@ -81,14 +88,14 @@ def one_at_a_time(model, run, other, site, position=-1):
         if site == "head_position":
             places = [(every, pos, head) for head in heads for pos in positions]
         elif site == "pattern":
-            places = [(every, head) for head in heads]
+            places = [(every, head) for head in heads]  # type: ignore[misc]
         elif site in BY_HEAD:
-            places = [(every, every, head) for head in heads]
+            places = [(every, every, head) for head in heads]  # type: ignore[misc]
         else:
-            places = [(every, pos) for pos in positions]
+            places = [(every, pos) for pos in positions]  # type: ignore[misc]
         for at in places:
 
-            def patch(x, hook, at=at, theirs=cache[name]):
+            def patch(x: Tensor, hook: HookPoint, at: Any = at, theirs: Any = cache[name]) -> None:
                 x[at] = theirs[at]
 
             with model.hooks([(name, patch)]):
@@ -97,7 +104,7 @@ def one_at_a_time(model, run, other, site, position=-1):
 
 
 @torch.no_grad()
-def paths_one_at_a_time(model, run, other, senders, into):
+def paths_one_at_a_time(model: HookedGPT, run: Any, other: Any, senders: Any, into: Any) -> Any:
     _, cache = model.run_with_cache(other)
     values = []
     for sender in senders:
@@ -106,7 +113,7 @@ def paths_one_at_a_time(model, run, other, senders, into):
     return np.stack(values)
 
 
-def ordered(clean, corrupted, direction):
+def ordered(clean: Tensor, corrupted: Tensor, direction: Any) -> Any:
     return (corrupted, clean) if direction == "denoise" else (clean, corrupted)
 
 
@@ -114,7 +121,7 @@ def ordered(clean, corrupted, direction):
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, {"n_layers": 3, "n_heads": 2}], ids=variant_id)
-def test_each_patch_is_a_run_with_one_hook(variant):
+def test_each_patch_is_a_run_with_one_hook(variant: dict[str, Any]) -> None:
     model = small(**variant)
     clean, corrupted = pair(model, 2, 3)
     for site, direction in zip(sites_of(model), itertools.cycle(DIRECTIONS), strict=False):
@@ -128,7 +135,7 @@ def test_each_patch_is_a_run_with_one_hook(variant):
 
 
 @pytest.fixture
-def in_float64():
+def in_float64() -> Iterator[Any]:
     """TransformerLens stores what it finds in the default dtype."""
     torch.set_default_dtype(torch.float64)
     yield
@@ -137,7 +144,7 @@ def in_float64():
 
 @pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize("site", THEIRS)
-def test_transformer_lens_patches_the_same(site):
+def test_transformer_lens_patches_the_same(site: Any) -> None:
     model = small().requires_grad_(requires_grad=False)
     clean, corrupted = pair(model)
     for direction in DIRECTIONS:
@@ -154,7 +161,7 @@ def test_transformer_lens_patches_the_same(site):
 
 @pytest.mark.parametrize("position", [0, -3])
 @pytest.mark.parametrize("site", SITES)
-def test_any_position_can_be_read(site, position):
+def test_any_position_can_be_read(site: Any, position: int) -> None:
     model = small()
     clean, corrupted = pair(model)
     given = activation_patching(
@@ -165,7 +172,7 @@ def test_any_position_can_be_read(site, position):
 
 
 @pytest.mark.parametrize("batch", [1, 5, 20])
-def test_any_number_of_sequences(batch):
+def test_any_number_of_sequences(batch: int) -> None:
     model = small()
     clean, corrupted = pair(model, batch, 4)
     for site in ("attn_out", "head"):
@@ -176,7 +183,7 @@ def test_any_number_of_sequences(batch):
 
 @pytest.mark.parametrize("batch", [1, 5])
 @pytest.mark.parametrize("site", SITES)
-def test_prompts_of_one_token(site, batch):
+def test_prompts_of_one_token(site: Any, batch: int) -> None:
     model = small()
     clean = torch.arange(batch)[:, None] % 7
     corrupted = (clean + 1) % 7
@@ -185,7 +192,7 @@ def test_prompts_of_one_token(site, batch):
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_before_the_prompts_differ_nothing_changes(site):
+def test_before_the_prompts_differ_nothing_changes(site: Any) -> None:
     model = small()
     given = activation_patching(model, "abcdef", "abcgef", site, metric="centered", target="a")
     clean, corrupted = model.to_tokens("abcdef"), model.to_tokens("abcgef")
@@ -196,7 +203,7 @@ def test_before_the_prompts_differ_nothing_changes(site):
         assert np.abs(given.values[given.places >= 3] - given.corrupted).max() > 1e-3
 
 
-def test_the_one_place_that_differs_restores_everything():
+def test_the_one_place_that_differs_restores_everything() -> None:
     model = small()
     for direction in DIRECTIONS:
         given = activation_patching(
@@ -211,12 +218,12 @@ def test_the_one_place_that_differs_restores_everything():
     close(last.shares, [1, 1], 1e-9)
 
 
-def test_shares_are_unknown_where_the_prompts_do_not_differ():
+def test_shares_are_unknown_where_the_prompts_do_not_differ() -> None:
     model = small()
     given = activation_patching(model, "abcdef", "abcgef", metric="centered", target=0, position=2)
     assert np.isnan(given.shares).all()
 
-    def left_out(logits, targets):
+    def left_out(logits: Tensor, targets: Any) -> Any:
         return torch.where(torch.arange(logits.shape[-3])[:, None] == 0, logits[..., 0], 0.0)
 
     both = ["abcd", "efga"], ["abca", "efgd"]
@@ -224,10 +231,10 @@ def test_shares_are_unknown_where_the_prompts_do_not_differ():
     assert np.isnan(given.shares).all()
 
 
-def test_shares_of_two_prompts_that_cancel_are_unknown():
+def test_shares_of_two_prompts_that_cancel_are_unknown() -> None:
     model = small()
 
-    def patched_only(logits, targets):
+    def patched_only(logits: Tensor, targets: Any) -> Any:
         return logits[..., 0] if logits.ndim == 4 else torch.zeros_like(logits[..., 0])
 
     given = activation_patching(model, "abcd", "abce", metric=patched_only, target=0)
@@ -235,7 +242,7 @@ def test_shares_of_two_prompts_that_cancel_are_unknown():
     assert np.isnan(given.shares).all()  # the prompts are equal in the metric: no share, not ±inf
 
 
-def test_scalars_of_the_unpatched_and_of_the_other_run():
+def test_scalars_of_the_unpatched_and_of_the_other_run() -> None:
     model = small()
     clean, corrupted = pair(model)
     logits = model(corrupted)[:, -1].detach()
@@ -248,7 +255,7 @@ def test_scalars_of_the_unpatched_and_of_the_other_run():
     close(given.corrupted, np.zeros(2))
     assert (given.clean < 0).all()
 
-    def second(logits, targets):
+    def second(logits: Tensor, targets: Any) -> Any:
         return logits[..., 1] + targets
 
     given = activation_patching(model, clean, corrupted, metric=second, target=targets)
@@ -256,7 +263,7 @@ def test_scalars_of_the_unpatched_and_of_the_other_run():
     assert given.metric == "second"
 
 
-def test_target_and_foil_are_what_the_model_finds_likeliest():
+def test_target_and_foil_are_what_the_model_finds_likeliest() -> None:
     model = small()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -273,7 +280,7 @@ def test_target_and_foil_are_what_the_model_finds_likeliest():
     close(given.clean[0], logits[best[0]] - logits[best[1]])
 
 
-def test_float32_is_near():
+def test_float32_is_near() -> None:
     single, wide = random_model(), random_model(torch.float64)
     wide.load_state_dict(single.state_dict())
     clean, corrupted = pair(single)
@@ -282,7 +289,7 @@ def test_float32_is_near():
             activation_patching(m, clean, corrupted, site, target=0, metric="centered").values
             for m in (single, wide)
         ]
-        close(*values, 1e-4)
+        close(*values, 1e-4)  # type: ignore[call-arg]
 
 
 # ---- paths ---------------------------------------------------------------------------------------
@@ -290,7 +297,7 @@ def test_float32_is_near():
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("into", INTO)
-def test_each_path_is_a_run_with_one_intervention(into, direction):
+def test_each_path_is_a_run_with_one_intervention(into: Any, direction: Any) -> None:
     model = small()
     clean, corrupted = pair(model)
     given = path_patching(
@@ -312,7 +319,7 @@ def test_each_path_is_a_run_with_one_intervention(into, direction):
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-def test_paths_in_every_variant(variant):
+def test_paths_in_every_variant(variant: dict[str, Any]) -> None:
     model = small(**variant)
     clean, corrupted = pair(model, 3, 5)
     for into in ["L1.k", "logits", *(["L1.mlp"] if model.config.d_mlp else [])]:
@@ -321,7 +328,7 @@ def test_paths_in_every_variant(variant):
         close(given.values, expected)
 
 
-def test_a_path_into_one_position_is_read_there():
+def test_a_path_into_one_position_is_read_there() -> None:
     model = small()
     clean, corrupted = pair(model, 5)
     given = path_patching(model, clean, corrupted, "L1.v", target=0, metric="centered", position=3)
@@ -331,7 +338,7 @@ def test_a_path_into_one_position_is_read_there():
     close(given.values, shorter.values)
 
 
-def test_all_paths_out_of_the_only_sender_are_its_patch():
+def test_all_paths_out_of_the_only_sender_are_its_patch() -> None:
     model = small(n_layers=1, positional=False)
     with torch.no_grad():
         model.blocks[0].attn.W_O.zero_()
@@ -343,7 +350,7 @@ def test_all_paths_out_of_the_only_sender_are_its_patch():
 # ---- somebody's own hooks ------------------------------------------------------------------------
 
 
-def by_position(x, hook):
+def by_position(x: Tensor, hook: HookPoint) -> Any:
     return x * torch.linspace(1, 2, x.shape[1], dtype=x.dtype)[:, None] + 0.5 * (x > 0)
 
 
@@ -354,7 +361,7 @@ HOOKED = ["hook_embed", "blocks.1.hook_resid_pre", "blocks.0.hook_attn_out",
 
 @pytest.mark.parametrize("name", HOOKED)
 @pytest.mark.parametrize("site", SITES)
-def test_patching_a_hooked_model_is_patching_beside_its_hooks(site, name):
+def test_patching_a_hooked_model_is_patching_beside_its_hooks(site: Any, name: Any) -> None:
     model = small()
     clean, corrupted = pair(model, 2, 3)
     with model.hooks([(name, by_position)]):
@@ -364,11 +371,11 @@ def test_patching_a_hooked_model_is_patching_beside_its_hooks(site, name):
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_hooks_on_attention_keep_their_effect(site):
+def test_hooks_on_attention_keep_their_effect(site: Any) -> None:
     model = small()
     clean, corrupted = pair(model, 2, 4)
 
-    def first_only(pattern, hook):
+    def first_only(pattern: Any, hook: HookPoint) -> Any:
         return torch.zeros_like(pattern).index_fill_(3, torch.tensor(0), 1.0)
 
     with model.hooks([("blocks.1.attn.hook_pattern", first_only)]):
@@ -383,7 +390,7 @@ def test_hooks_on_attention_keep_their_effect(site):
     "name", ["hook_embed", "blocks.1.hook_resid_pre", "blocks.1.hook_resid_mid", "hook_logits"]
 )
 @pytest.mark.parametrize("into", ["L1.H2.q", "L1.mlp", "logits"])
-def test_paths_in_a_hooked_model_are_paths_beside_its_hooks(into, name):
+def test_paths_in_a_hooked_model_are_paths_beside_its_hooks(into: str, name: str) -> None:
     model = small()
     clean, corrupted = pair(model, 2, 3)
     with model.hooks([(name, by_position)]):
@@ -398,7 +405,9 @@ def test_paths_in_a_hooked_model_are_paths_beside_its_hooks(into, name):
 @torch.no_grad()
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
 @pytest.mark.parametrize("n_new", [1, 2, 5, 8])
-def test_several_queries_on_a_past_are_the_written_out_attention(variant, n_new):
+def test_several_queries_on_a_past_are_the_written_out_attention(
+    variant: dict[str, Any], n_new: int
+) -> None:
     model = small(**variant)
     ids = random_tokens(model, 2, 9)
     whole = model(ids)
@@ -438,7 +447,9 @@ def test_several_queries_on_a_past_are_the_written_out_attention(variant, n_new)
         ("abz", "abc", {}, "z"),
     ],
 )
-def test_prompts_and_targets_that_cannot_be_are_refused(clean, corrupted, options, said):
+def test_prompts_and_targets_that_cannot_be_are_refused(
+    clean: Any, corrupted: Any, options: Any, said: str
+) -> None:
     model = small()
     with pytest.raises(TokenError, match=said):
         activation_patching(model, clean, corrupted, **options)
@@ -450,18 +461,18 @@ def test_prompts_and_targets_that_cannot_be_are_refused(clean, corrupted, option
     "options",
     [{"site": "o"}, {"metric": "logprob"}, {"metric": "raw", "foil": 1}],
 )
-def test_unknown_choices_are_refused(options):
+def test_unknown_choices_are_refused(options: Any) -> None:
     with pytest.raises(ConfigError):
         unchecked(small(), "abc", "abd", target=0, **options)
 
 
 @pytest.mark.parametrize("into", ["L2.q", "L1.H4.q", "L1.H0", "L1.H0.z", "mlp", "embed", "L2.mlp"])
-def test_unknown_receivers_are_refused(into):
+def test_unknown_receivers_are_refused(into: str) -> None:
     with pytest.raises(ConfigError):
         path_patching(small(), "abc", "abd", into, target=0, foil=1)
 
 
-def test_what_attention_only_models_lack_is_refused():
+def test_what_attention_only_models_lack_is_refused() -> None:
     model = small(d_mlp=0)
     for site in ("resid_mid", "mlp_out"):
         with pytest.raises(ConfigError, match=site):
@@ -470,7 +481,7 @@ def test_what_attention_only_models_lack_is_refused():
         path_patching(model, "abc", "abd", "L1.mlp", target=0, foil=1)
 
 
-def test_dropout_is_refused():
+def test_dropout_is_refused() -> None:
     model = small(dropout=0.2).train()
     with pytest.raises(ConfigError, match="training mode"):
         activation_patching(model, "abc", "abd")
@@ -486,13 +497,13 @@ def test_dropout_is_refused():
 
 
 @pytest.mark.filterwarnings("error")
-def test_prompts_that_hardly_differ_are_warned_of_with_both_numbers():
+def test_prompts_that_hardly_differ_are_warned_of_with_both_numbers() -> None:
     model = small()
 
-    def asked(difference):
+    def asked(difference: Any) -> Any:
         """The clean and the corrupted prompt differ by `difference`, each patch moves it by 1."""
 
-        def metric(logits, targets):
+        def metric(logits: Tensor, targets: Any) -> Any:
             patched = logits.ndim == 4  # with an axis of patches
             is_clean = torch.allclose(logits, clean) if not patched else False
             value = 1.0 if patched else difference if is_clean else 0.0
@@ -515,7 +526,7 @@ def test_prompts_that_hardly_differ_are_warned_of_with_both_numbers():
 
 
 @pytest.mark.parametrize("site", SITES)
-def test_the_map_has_each_share_at_its_layer_and_place(site):
+def test_the_map_has_each_share_at_its_layer_and_place(site: Any) -> None:
     given = activation_patching(small(), "abcdef", "abcgef", site, target="a", foil="b")
     (shown,) = given.figures()
     mark = shown.mark
@@ -541,7 +552,7 @@ def test_the_map_has_each_share_at_its_layer_and_place(site):
     assert shown.name == given.name == f"patching-{given.what}-denoise".replace(" ", "-")
 
 
-def test_paths_are_bars_and_the_summary_has_the_largest_first():
+def test_paths_are_bars_and_the_summary_has_the_largest_first() -> None:
     given = path_patching(small(), "abcd", "abce", "logits", target="a", foil="b")
     mark = given.picture().mark
     assert mark.names == given.labels
@@ -554,7 +565,7 @@ def test_paths_are_bars_and_the_summary_has_the_largest_first():
     assert len(rows) == len(given.labels)
 
 
-def test_targets_may_be_given_for_each_sequence_in_any_form():
+def test_targets_may_be_given_for_each_sequence_in_any_form() -> None:
     model = small()
     clean, corrupted = pair(model)
     forms = ("be", ["b", "e"], [1, 4], np.array([1, 4]), torch.tensor([1, 4]))
@@ -567,7 +578,7 @@ def test_targets_may_be_given_for_each_sequence_in_any_form():
 # ---- the result ----------------------------------------------------------------------------------
 
 
-def test_goes_to_disk_and_to_a_table(tmp_path):
+def test_goes_to_disk_and_to_a_table(tmp_path: Path) -> None:
     model = small()
     clean, corrupted = pair(model, 6)
     given = activation_patching(model, clean, corrupted, "head", target="a", foil="c")
@@ -593,7 +604,7 @@ def test_goes_to_disk_and_to_a_table(tmp_path):
     np.testing.assert_allclose(noise.shares, (noise.values.mean(1) - goal) / (start - goal))
 
 
-def test_places_are_layers_and_positions():
+def test_places_are_layers_and_positions() -> None:
     given = activation_patching(small(), "abc", "abd", "attn_out", target=0, foil=1)
     assert list(given.layers) == [0, 0, 0, 1, 1, 1]
     assert list(given.places) == [0, 1, 2, 0, 1, 2]
@@ -602,13 +613,13 @@ def test_places_are_layers_and_positions():
     assert given.values.shape == (6, 1)
 
 
-def test_nothing_to_patch_without_blocks():
+def test_nothing_to_patch_without_blocks() -> None:
     given = activation_patching(small(n_layers=0), "abc", "abd", target=0, metric="raw")
     assert given.values.shape == (0, 1)
     assert given.to_frame().empty
 
 
-def test_a_model_without_a_tokenizer():
+def test_a_model_without_a_tokenizer() -> None:
     cfg = GPTConfig(n_layers=1, n_heads=2, d_model=8, n_ctx=4, d_vocab=5)
     model = HookedGPT(cfg).eval()
     tokens = torch.tensor([[0, 1, 2]]), torch.tensor([[0, 3, 2]])
@@ -616,13 +627,13 @@ def test_a_model_without_a_tokenizer():
     assert (given.target, given.foil, given.characters) == ("1", "2", None)
 
 
-def test_nothing_is_edited():
+def test_nothing_is_edited() -> None:
     model = small()
     weights = {name: p.clone() for name, p in model.named_parameters()}
     state = torch.get_rng_state()
     for site in SITES:
-        activation_patching(model, *pair(model), site, target=0, metric="centered")
-    path_patching(model, *pair(model), "L1.mlp", target=0, metric="centered")
+        activation_patching(model, *pair(model), site, target=0, metric="centered")  # type: ignore[call-arg]
+    path_patching(model, *pair(model), "L1.mlp", target=0, metric="centered")  # type: ignore[call-arg]
     assert all(p.equal(weights[name]) for name, p in model.named_parameters())
     assert torch.get_rng_state().equal(state)
     assert not model.is_edited

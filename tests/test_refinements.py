@@ -1,8 +1,10 @@
+# mypy: disable-error-code="arg-type, index, operator, union-attr"
 from __future__ import annotations
 
 import inspect
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,16 +20,19 @@ from conftest import (
     variant_id,
 )
 from hypothesis import given, settings, strategies as st
+from torch import Tensor
 
 from interp import (
     ActivationCache,
     CacheError,
     CompletenessError,
     ConfigError,
+    HookedGPT,
     TokenError,
     logit_attribution,
     stream_attribution,
 )
+from interp.hooks import HookPoint
 from interp.stream.components import component, components
 from interp.stream.metric import make_metric
 
@@ -40,20 +45,20 @@ unchecked = inspect.unwrap(stream_attribution)
 
 
 @pytest.fixture
-def model():
+def model() -> HookedGPT:
     return random_model(torch.float64)
 
 
 @pytest.fixture
-def cache(model):
+def cache(model: HookedGPT) -> ActivationCache:
     return model.run_with_cache(random_tokens(model))[1]
 
 
-def foils_of(metric):
+def foils_of(metric: Any) -> Any:
     return {"foils": FOIL} if metric == "foil" else {}
 
 
-def definition(metric, logits, own, y):
+def definition(metric: Any, logits: Tensor, own: Any, y: Any) -> Any:
     """One metric of one position: `logits` [d_vocab], those of the run as it was, the target."""
     log_p, log_own = (x - np.log(np.exp(x).sum()) for x in (logits, own))
     return {
@@ -67,37 +72,37 @@ def definition(metric, logits, own, y):
     }[metric]
 
 
-def defined(metric, logits, own, targets):
+def defined(metric: Any, logits: Tensor, own: Any, targets: Any) -> Any:
     """The definition at every position of [..., batch, pos, d_vocab]."""
-    logits, own = logits.detach().double().numpy(), own.detach().double().numpy()
+    logits, own = logits.detach().double().numpy(), own.detach().double().numpy()  # type: ignore[assignment]
     out = np.empty((*logits.shape[:-2], targets.shape[1]))
     for at in np.ndindex(out.shape):
         out[at] = definition(metric, logits[at], own[at[-2:]], int(targets[at[-2:]]))
     return out
 
 
-def with_tensor(cache, name, value):
+def with_tensor(cache: ActivationCache, name: Any, value: Any) -> Any:
     """A cache like `cache` but for one tensor."""
     values = dict(cache.cache_dict) | {name: value}
     return ActivationCache(values, cache.model, tokens=cache.tokens, rebuilds=cache.rebuilds)
 
 
-def nudged(value):
+def nudged(value: Any) -> Any:
     """A tensor with one number changed: of the last sequence, early enough to be seen later."""
     value = value.clone()
     value[(-1,) + (0,) * (value.ndim - 1)] += 0.1
     return value
 
 
-def parent(label):
+def parent(label: Any) -> Any:
     """The component that a row of a refinement is a part of."""
     layer, _, rest = label.partition(".")
     return {"H": f"{layer}.attn", "N": f"{layer}.mlp"}.get(rest[:1], label)
 
 
-def grouped(parts, key):
+def grouped(parts: Any, key: Any) -> Any:
     """The rows summed by what `key` makes of their labels."""
-    sums = {}
+    sums = {}  # type: ignore[var-annotated]
     for label, row in zip(parts.components, parts.values, strict=True):
         sums[key(label)] = sums.get(key(label), 0) + row
     return sums
@@ -108,7 +113,7 @@ def grouped(parts, key):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_rows_sum_to_the_scalar(variant, dtype):
+def test_rows_sum_to_the_scalar(variant: dict[str, Any], dtype: torch.dtype) -> None:
     model = random_model(dtype, **variant)
     tokens = random_tokens(model)
     logits, cache = model.run_with_cache(tokens)
@@ -132,8 +137,20 @@ def test_rows_sum_to_the_scalar(variant, dtype):
     names=st.sampled_from(["all", "contributions"]),
 )  # fmt: skip
 def test_rows_sum_for_any_shape(
-    batch, pos, asked, n_layers, n_heads, d_head, d_mlp, qkv_bias, dtype, metric, by, seed, names
-):
+    batch: int,
+    pos: int,
+    asked: int,
+    n_layers: int,
+    n_heads: int,
+    d_head: int,
+    d_mlp: int,
+    qkv_bias: bool,
+    dtype: Any,
+    metric: Any,
+    by: Any,
+    seed: int,
+    names: Any,
+) -> None:
     model = random_model(
         dtype, seed, n_layers=n_layers, n_heads=n_heads, d_head=d_head, d_mlp=d_mlp,
         qkv_bias=qkv_bias, d_model=12,
@@ -154,7 +171,7 @@ def test_rows_sum_for_any_shape(
 
 
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_every_refinement_sums_to_its_parent_and_leaves_the_rest(variant):
+def test_every_refinement_sums_to_its_parent_and_leaves_the_rest(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **variant)
     _, cache = model.run_with_cache(random_tokens(model))
     blocks = logit_attribution(model, cache, "block")
@@ -173,7 +190,7 @@ def test_every_refinement_sums_to_its_parent_and_leaves_the_rest(variant):
         np.testing.assert_allclose(row, rows["head"].row(label), rtol=0, atol=1e-12)
 
 
-def test_labels_are_in_the_order_of_the_model():
+def test_labels_are_in_the_order_of_the_model() -> None:
     model = random_model(n_layers=1, n_heads=2, d_mlp=3)
     _, cache = model.run_with_cache(random_tokens(model, pos=3))
     assert logit_attribution(model, cache, "source").components == (
@@ -187,7 +204,9 @@ def test_labels_are_in_the_order_of_the_model():
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_rows_of_later_keys_are_exactly_zero(model, cache, metric):
+def test_rows_of_later_keys_are_exactly_zero(
+    model: HookedGPT, cache: ActivationCache, metric: Any
+) -> None:
     targets = (cache.tokens + 1 + (cache.tokens == FOIL - 1).long()) % 7  # never the foil
     parts = logit_attribution(
         model, cache, "source", metric=metric, targets=targets, **foils_of(metric)
@@ -200,13 +219,13 @@ def test_rows_of_later_keys_are_exactly_zero(model, cache, metric):
                 assert (row[:, key:] != 0).all()
 
 
-def written_by_one_block(model, ids):
+def written_by_one_block(model: HookedGPT, ids: Any) -> Any:
     """What a model of one block writes, by label, [pos, d_model]: numpy, position by position."""
     w = {name: p.detach().numpy() for name, p in model.named_parameters()}
     eps, scale = model.config.ln_eps, model.config.attn_scale
     a, m = "blocks.0.attn.", "blocks.0.mlp."
 
-    def norm(x, name):
+    def norm(x: Tensor, name: Any) -> Any:
         x = x - x.mean()
         return x / np.sqrt((x**2).mean() + eps) * w[f"{name}.w"] + w[f"{name}.b"]
 
@@ -235,7 +254,7 @@ def written_by_one_block(model, ids):
 
 
 @pytest.mark.parametrize("variant", [{}, {"qkv_bias": True}, {"d_head": 5}, {"attn_scale": 1.0}])
-def test_rows_are_those_of_a_plain_recomputation_from_the_weights(variant):
+def test_rows_are_those_of_a_plain_recomputation_from_the_weights(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, n_layers=1, d_mlp=11, **variant)
     tokens = random_tokens(model, pos=6)
     _, cache = model.run_with_cache(tokens)
@@ -257,7 +276,7 @@ def test_rows_are_those_of_a_plain_recomputation_from_the_weights(variant):
 
 @pytest.mark.parametrize("by", ["block", *REFINEMENTS])
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_probability_rows_sum_to_log_p_plus_entropy(variant, by):
+def test_probability_rows_sum_to_log_p_plus_entropy(variant: dict[str, Any], by: Any) -> None:
     model = random_model(torch.float64, **variant)
     tokens = random_tokens(model)
     logits, cache = model.run_with_cache(tokens)
@@ -278,7 +297,9 @@ def test_probability_rows_sum_to_log_p_plus_entropy(variant, by):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("layer", [0, 1])
-def test_one_wrong_number_is_incomplete(model, cache, by, name, layer):
+def test_one_wrong_number_is_incomplete(
+    model: HookedGPT, cache: ActivationCache, by: Any, name: Any, layer: int
+) -> None:
     name = f"blocks.{layer}.{name}"
     with pytest.raises(CompletenessError, match=r"\(batch, pos\) \(1, "):
         logit_attribution(model, with_tensor(cache, name, nudged(cache[name])), by)
@@ -286,7 +307,9 @@ def test_one_wrong_number_is_incomplete(model, cache, by, name, layer):
 
 @pytest.mark.parametrize("by", REFINEMENTS)
 @pytest.mark.parametrize("name", ["hook_embed", "ln_final.hook_scale", "hook_logits"])
-def test_one_wrong_number_outside_the_blocks_is_incomplete(model, cache, by, name):
+def test_one_wrong_number_outside_the_blocks_is_incomplete(
+    model: HookedGPT, cache: ActivationCache, by: Any, name: str
+) -> None:
     with pytest.raises(CompletenessError):
         logit_attribution(model, with_tensor(cache, name, nudged(cache[name])), by)
 
@@ -294,7 +317,9 @@ def test_one_wrong_number_outside_the_blocks_is_incomplete(model, cache, by, nam
 @pytest.mark.parametrize(
     ("by", "lacking"), [("head", "hook_z"), ("source", "hook_v"), ("neuron", "hook_post")]
 )
-def test_cache_without_what_a_refinement_needs_is_refused(model, by, lacking):
+def test_cache_without_what_a_refinement_needs_is_refused(
+    model: HookedGPT, by: Any, lacking: str
+) -> None:
     names = [name for name in model.hook_dict if not name.endswith((lacking, "hook_result"))]
     _, cache = model.run_with_cache(random_tokens(model), names_filter=names)
     with pytest.raises(CacheError, match=f"{lacking}.*not in this cache"):
@@ -318,7 +343,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
 """
 
 
-def test_neurons_of_the_full_size_take_less_than_a_gigabyte():
+def test_neurons_of_the_full_size_take_less_than_a_gigabyte() -> None:
     done = subprocess.run(
         [sys.executable, "-c", MEMORY], capture_output=True, text=True, check=False
     )
@@ -329,7 +354,7 @@ def test_neurons_of_the_full_size_take_less_than_a_gigabyte():
 # ---- what a query, key, value or neuron reads ----------------------------------------------------
 
 
-def written_before(cfg, by, layer, half, n_pos):
+def written_before(cfg: Any, by: Any, layer: Any, half: Any, n_pos: Any) -> Any:
     """The labels of what is written before an attention (half 0) or an MLP (half 1)."""
     listed = components(cfg, "head" if by == "source" else by)
     labels = []
@@ -340,7 +365,7 @@ def written_before(cfg, by, layer, half, n_pos):
     return labels
 
 
-def vectors(width, n_batch=2, n_pos=9):
+def vectors(width: Any, n_batch: int = 2, n_pos: int = 9) -> Any:
     generator = torch.Generator().manual_seed(5)
     return [
         torch.randn(shape, generator=generator, dtype=torch.float64)
@@ -351,7 +376,7 @@ def vectors(width, n_batch=2, n_pos=9):
 @pytest.mark.parametrize("by", ["block", *REFINEMENTS])
 @pytest.mark.parametrize("letter", ["q", "k", "v"])
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-def test_rows_sum_to_what_a_head_reads(variant, letter, by):
+def test_rows_sum_to_what_a_head_reads(variant: dict[str, Any], letter: str, by: Any) -> None:
     model = random_model(torch.float64, **variant)
     _, cache = model.run_with_cache(random_tokens(model))
     for layer, vector in enumerate(vectors(model.config.d_head)):
@@ -369,7 +394,7 @@ def test_rows_sum_to_what_a_head_reads(variant, letter, by):
 
 @pytest.mark.parametrize("by", ["block", *REFINEMENTS])
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-def test_rows_sum_to_what_a_neuron_reads(variant, by):
+def test_rows_sum_to_what_a_neuron_reads(variant: dict[str, Any], by: Any) -> None:
     model = random_model(torch.float64, **variant)
     _, cache = model.run_with_cache(random_tokens(model))
     if model.config.attn_only:
@@ -386,7 +411,7 @@ def test_rows_sum_to_what_a_neuron_reads(variant, by):
 
 @pytest.mark.parametrize("by", ["block", *REFINEMENTS])
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_rows_sum_to_the_logits_along_a_vector(variant, by):
+def test_rows_sum_to_the_logits_along_a_vector(variant: dict[str, Any], by: Any) -> None:
     model = random_model(torch.float64, **variant)
     logits, cache = model.run_with_cache(random_tokens(model))
     for vector in vectors(7):
@@ -404,7 +429,7 @@ def test_rows_sum_to_the_logits_along_a_vector(variant, by):
     np.testing.assert_allclose(one.values, two.values, rtol=0, atol=1e-12)
 
 
-def test_rows_into_a_head_are_the_frozen_layernorm_formula():
+def test_rows_into_a_head_are_the_frozen_layernorm_formula() -> None:
     model = random_model(torch.float64, qkv_bias=True)
     _, cache = model.run_with_cache(random_tokens(model))
     block, vector = model.blocks[1], vectors(8)[0]
@@ -430,7 +455,7 @@ def test_rows_into_a_head_are_the_frozen_layernorm_formula():
 
 @pytest.mark.parametrize("by", ["block", *REFINEMENTS])
 @pytest.mark.parametrize("variant", [{}, {"attn_scale": 1.0}, {"qkv_bias": True}], ids=variant_id)
-def test_a_key_over_the_attention_scale_splits_the_score(variant, by):
+def test_a_key_over_the_attention_scale_splits_the_score(variant: dict[str, Any], by: Any) -> None:
     model = random_model(torch.float64, **variant)
     _, cache = model.run_with_cache(random_tokens(model))
     for s in (0, 3):
@@ -445,7 +470,9 @@ def test_a_key_over_the_attention_scale_splits_the_score(variant, by):
 
 
 @pytest.mark.parametrize("shape", [(7,), (9, 8), (1, 9, 8), (2, 8, 8), (2, 9, 7), (8, 1), ()])
-def test_vector_of_the_wrong_shape_is_refused(model, cache, shape):
+def test_vector_of_the_wrong_shape_is_refused(
+    model: HookedGPT, cache: ActivationCache, shape: Any
+) -> None:
     with pytest.raises(ConfigError, match=r"vector has shape .*; expected \(8,\) or \(2, 9, 8\)"):
         unchecked(model, cache, "L1.H0.q", torch.zeros(shape, dtype=torch.float64))
     with pytest.raises(ConfigError, match=r"expected \(7,\) or \(2, 9, 7\)"):
@@ -453,12 +480,12 @@ def test_vector_of_the_wrong_shape_is_refused(model, cache, shape):
 
 
 @pytest.mark.parametrize("into", ["L1.H0.q", "L0.H2.v", "logits"])
-def test_missing_vector_is_refused(model, cache, into):
+def test_missing_vector_is_refused(model: HookedGPT, cache: ActivationCache, into: str) -> None:
     with pytest.raises(ConfigError, match=f"{into} .*give the vector"):
         stream_attribution(model, cache, into)
 
 
-def test_vector_for_a_neuron_is_refused(model, cache):
+def test_vector_for_a_neuron_is_refused(model: HookedGPT, cache: ActivationCache) -> None:
     with pytest.raises(ConfigError, match="give no vector"):
         stream_attribution(model, cache, "L1.N3", torch.zeros(32, dtype=torch.float64))
 
@@ -476,12 +503,14 @@ def test_vector_for_a_neuron_is_refused(model, cache):
         ("logit", "'logit'"),
     ],
 )
-def test_place_that_reads_nothing_is_refused(model, cache, into, said):
+def test_place_that_reads_nothing_is_refused(
+    model: HookedGPT, cache: ActivationCache, into: str, said: str
+) -> None:
     with pytest.raises(ConfigError, match=said):
         stream_attribution(model, cache, into, torch.zeros(8, dtype=torch.float64))
 
 
-def test_unknown_refinement_is_refused(model, cache):
+def test_unknown_refinement_is_refused(model: HookedGPT, cache: ActivationCache) -> None:
     with pytest.raises(ConfigError, match="by = 'heads' is not one of 'block', 'head', 'source'"):
         unchecked(model, cache, "L0.N1", by="heads")
 
@@ -498,7 +527,9 @@ def test_unknown_refinement_is_refused(model, cache):
         ("L1.N0", "head", "blocks.1.ln2.hook_scale"), ("logits", "block", "hook_logits"),
     ],
 )  # fmt: skip
-def test_one_wrong_number_before_a_place_is_incomplete(model, cache, into, by, name):
+def test_one_wrong_number_before_a_place_is_incomplete(
+    model: HookedGPT, cache: ActivationCache, into: Any, by: Any, name: Any
+) -> None:
     width = {"L1.N0": None, "logits": 7}.get(into, 8)
     vector = None if width is None else torch.ones(width, dtype=torch.float64)
     stream_attribution(model, cache, into, vector, by)
@@ -509,7 +540,7 @@ def test_one_wrong_number_before_a_place_is_incomplete(model, cache, into, by, n
 
 
 @torch.no_grad()
-def test_what_is_written_later_is_not_read(model, cache):
+def test_what_is_written_later_is_not_read(model: HookedGPT, cache: ActivationCache) -> None:
     vector = torch.ones(8, dtype=torch.float64)
     before = stream_attribution(model, cache, "L1.H0.q", vector)
     for later in (model.blocks[1].attn.W_O, model.blocks[1].mlp.W_out, model.W_U):
@@ -522,7 +553,7 @@ def test_what_is_written_later_is_not_read(model, cache):
 # ---- components ----------------------------------------------------------------------------------
 
 
-def labels(variant, *args, **kwargs):
+def labels(variant: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
     cfg = random_model(**{"n_heads": 2, "d_mlp": 2} | variant).config
     return " ".join(map(str, components(cfg, *args, **kwargs)))
 
@@ -550,17 +581,21 @@ def labels(variant, *args, **kwargs):
         ({"n_layers": 0, "tied": True, "unembed_bias": False}, "block", "embed pos_embed ln_bias"),
     ],
 )
-def test_components_are_listed_in_the_order_in_which_they_are_written(variant, by, expected):
+def test_components_are_listed_in_the_order_in_which_they_are_written(
+    variant: dict[str, Any], by: str, expected: str
+) -> None:
     assert labels(variant, by) == expected
 
 
-def test_components_without_constants():
+def test_components_without_constants() -> None:
     assert labels({}, constants=False) == "embed L0.attn L0.mlp L1.attn L1.mlp"
     assert labels({"n_layers": 1}, "head", constants=False) == "embed L0.H0 L0.H1 L0.mlp"
 
 
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_components_are_those_of_the_attribution_and_found_by_their_labels(variant):
+def test_components_are_those_of_the_attribution_and_found_by_their_labels(
+    variant: dict[str, Any],
+) -> None:
     model = random_model(**variant)
     _, cache = model.run_with_cache(random_tokens(model))
     for by in ("block", "head", "neuron"):
@@ -581,7 +616,7 @@ def test_components_are_those_of_the_attribution_and_found_by_their_labels(varia
         ("L-1.H1", "'L1.H1'"), ("L0.N999", ""), ("L0.N128", ""), ("L0.N01", ""), ("", ""),
     ],
 )  # fmt: skip
-def test_unknown_component_names_the_nearest(model, label, near):
+def test_unknown_component_names_the_nearest(model: HookedGPT, label: str, near: str) -> None:
     with pytest.raises(ConfigError) as error:
         component(model.config, label)
     assert str(error.value).startswith(f"this model has no component {label!r}")
@@ -596,18 +631,18 @@ def test_unknown_component_names_the_nearest(model, label, near):
         ({"unembed_bias": False}, "b_U"), ({"n_layers": 0}, "L0.attn"),
     ],
 )  # fmt: skip
-def test_component_that_a_variant_lacks_is_refused(variant, label):
+def test_component_that_a_variant_lacks_is_refused(variant: dict[str, Any], label: str) -> None:
     with pytest.raises(ConfigError, match=f"no component '{label}'"):
         component(random_model(**variant).config, label)
 
 
-def everything(cfg):
+def everything(cfg: Any) -> Any:
     return dict.fromkeys(c for by in ("block", "head", "neuron") for c in components(cfg, by))
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_putting_a_value_back_changes_nothing(variant):
+def test_putting_a_value_back_changes_nothing(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **{"d_mlp": 3} | variant)
     _, cache = model.run_with_cache(random_tokens(model))
     for c in everything(model.config):
@@ -624,7 +659,7 @@ def test_putting_a_value_back_changes_nothing(variant):
 @torch.no_grad()
 @pytest.mark.parametrize("by", ["block", "head", "neuron"])
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_what_is_written_sums_to_the_residual_stream(variant, by):
+def test_what_is_written_sums_to_the_residual_stream(variant: dict[str, Any], by: Any) -> None:
     model = random_model(torch.float64, **{"d_mlp": 5} | variant)
     logits, cache = model.run_with_cache(random_tokens(model))
     parts = {
@@ -639,7 +674,7 @@ def test_what_is_written_sums_to_the_residual_stream(variant, by):
 
 @torch.no_grad()
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-def test_putting_zero_takes_away_what_was_written(variant):
+def test_putting_zero_takes_away_what_was_written(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **{"n_layers": 1, "n_heads": 2, "d_mlp": 2} | variant)
     tokens = random_tokens(model)
     _, cache = model.run_with_cache(tokens)
@@ -649,7 +684,7 @@ def test_putting_zero_takes_away_what_was_written(variant):
             "head": f"blocks.{c.layer}.hook_attn_out", "neuron": f"blocks.{c.layer}.hook_mlp_out",
         }.get(c.kind, c.hook)  # fmt: skip
 
-        def zero(activation, hook, c=c):
+        def zero(activation: Any, hook: HookPoint, c: Any = c) -> Any:
             value = c.value(model, activation)
             return c.put(model, activation, torch.zeros_like(value))
 
@@ -664,7 +699,7 @@ def test_putting_zero_takes_away_what_was_written(variant):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("metric", MEASURES)
-def test_readout_is_its_definition(metric, dtype):
+def test_readout_is_its_definition(metric: Any, dtype: torch.dtype) -> None:
     model = random_model(dtype)
     tokens = random_tokens(model)
     own = model(tokens).detach()
@@ -684,7 +719,7 @@ def test_readout_is_its_definition(metric, dtype):
         assert_close((value_of.weights() * own[:, :-1]).sum(-1), expected)
 
 
-def test_log_prob_and_loss_are_torchs(model, cache):
+def test_log_prob_and_loss_are_torchs(model: HookedGPT, cache: ActivationCache) -> None:
     tokens, logits = cache.tokens, cache["hook_logits"][:, :-1]
     loss = F.cross_entropy(logits.mT, tokens[:, 1:], reduction="none")
     value_of = {
@@ -700,7 +735,7 @@ def test_log_prob_and_loss_are_torchs(model, cache):
     assert_close(given, expected)
 
 
-def test_kl_is_torchs_and_zero_for_the_run_itself(model, cache):
+def test_kl_is_torchs_and_zero_for_the_run_itself(model: HookedGPT, cache: ActivationCache) -> None:
     own = cache["hook_logits"][:, :-1]
     value_of = make_metric(model, cache.tokens, cache["hook_logits"], "kl")
     assert (value_of(own) == 0).all()
@@ -711,8 +746,8 @@ def test_kl_is_torchs_and_zero_for_the_run_itself(model, cache):
     assert (value_of(other) < 0).all()
 
 
-def test_function_is_given_logits_and_targets(model, cache):
-    def doubled(logits, targets):
+def test_function_is_given_logits_and_targets(model: HookedGPT, cache: ActivationCache) -> None:
+    def doubled(logits: Tensor, targets: Any) -> Any:
         return 2 * logits.gather(-1, targets[..., None].expand(*logits.shape[:-1], 1))[..., 0]
 
     own, targets = cache["hook_logits"], torch.full((2, 4), 5)
@@ -726,7 +761,9 @@ def test_function_is_given_logits_and_targets(model, cache):
 @pytest.mark.parametrize(
     "wrong", [lambda logits, _: logits, lambda logits, _: logits.sum(), lambda x, _: x[0, ..., 0]]
 )
-def test_function_of_the_wrong_shape_is_refused(model, cache, wrong):
+def test_function_of_the_wrong_shape_is_refused(
+    model: HookedGPT, cache: ActivationCache, wrong: Any
+) -> None:
     value_of = make_metric(model, cache.tokens, cache["hook_logits"], wrong)
     said = r"<lambda> returned shape .* for logits of shape \(3, 2, 8, 7\); expected \(3, 2, 8\)"
     with pytest.raises(ConfigError, match=said):
@@ -734,7 +771,9 @@ def test_function_of_the_wrong_shape_is_refused(model, cache, wrong):
 
 
 @pytest.mark.parametrize("metric", ["log_prob", "loss", "kl"])
-def test_what_is_not_linear_is_not_split(model, cache, metric):
+def test_what_is_not_linear_is_not_split(
+    model: HookedGPT, cache: ActivationCache, metric: Any
+) -> None:
     with pytest.raises(ConfigError, match=f"'{metric}' is not linear .* choose one of centered"):
         make_metric(model, cache.tokens, cache["hook_logits"], metric).weights()
     with pytest.raises(ConfigError, match=f"'{metric}' is not one of 'centered'"):
@@ -743,7 +782,9 @@ def test_what_is_not_linear_is_not_split(model, cache, metric):
 
 @pytest.mark.parametrize("metric", [*MEASURES, lambda logits, targets: logits[..., 0]])
 @pytest.mark.parametrize("bad", [-1, 7])
-def test_targets_outside_the_vocabulary_are_refused(model, cache, metric, bad):
+def test_targets_outside_the_vocabulary_are_refused(
+    model: HookedGPT, cache: ActivationCache, metric: Any, bad: int
+) -> None:
     targets = torch.zeros(2, 4, dtype=torch.long)
     targets[1, 2] = bad
     with pytest.raises(TokenError, match=r"targets run from .* outside the vocabulary 0 … 6"):
@@ -752,7 +793,7 @@ def test_targets_outside_the_vocabulary_are_refused(model, cache, metric, bad):
         )  # fmt: skip
 
 
-def test_unknown_scalar_lists_the_known(model, cache):
+def test_unknown_scalar_lists_the_known(model: HookedGPT, cache: ActivationCache) -> None:
     with pytest.raises(ConfigError, match=r"metric = 'nll' is not one of 'centered', .*'kl'"):
         make_metric(model, cache.tokens, cache["hook_logits"], "nll")
 
@@ -760,7 +801,9 @@ def test_unknown_scalar_lists_the_known(model, cache):
 # ---- which earlier character ---------------------------------------------------------------------
 
 
-def test_sources_are_told_with_their_tokens_and_add_up_over_heads(model, cache):
+def test_sources_are_told_with_their_tokens_and_add_up_over_heads(
+    model: HookedGPT, cache: ActivationCache
+) -> None:
     parts = logit_attribution(model, cache, by="source")
     frame = parts.to_frame()
     row = frame[(frame.component == "L1.H2.S3") & (frame.batch == 1) & (frame.pos == 5)].iloc[0]

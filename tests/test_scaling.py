@@ -1,4 +1,8 @@
+# mypy: disable-error-code="arg-type, attr-defined, operator, union-attr"
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,10 +10,12 @@ import torch
 from conftest import VARIANTS, random_model, random_tokens, variant_id
 from hypothesis import given, settings, strategies as st
 from scipy.special import softmax
+from torch import Tensor
 
 from interp import (
     AttentionScaling,
     ConfigError,
+    HookedGPT,
     Result,
     SoftmaxStatistics,
     TokenError,
@@ -36,7 +42,9 @@ from interp import (
     ],
     ids=["scaled", "d_k = 8", "d_k = 64", "d_k = 512"],
 )
-def test_softmax_of_eight_normal_scores(std, median, mean, entropy, slope):
+def test_softmax_of_eight_normal_scores(
+    std: Any, median: float, mean: float, entropy: float, slope: float
+) -> None:
     found = softmax_statistics(std, draws=200_000, seed=1)
     pairs = (found.median_largest, found.mean_largest, found.entropy, found.slope)
     for (value, error), known in zip(pairs, (median, mean, entropy, slope), strict=True):
@@ -47,7 +55,9 @@ def test_softmax_of_eight_normal_scores(std, median, mean, entropy, slope):
 
 @pytest.mark.parametrize(("n_keys", "std", "error"), [(8, 1 / 3, 0.0012), (8, 1, 0.08),
                                                             (256, 1, 0.005)])  # fmt: skip
-def test_small_scores_have_nearly_the_entropy_of_the_expansion(n_keys, std, error):
+def test_small_scores_have_nearly_the_entropy_of_the_expansion(
+    n_keys: int, std: Any, error: float
+) -> None:
     value, uncertainty = softmax_statistics(std, n_keys, draws=100_000).entropy
     gap = abs(value - small_score_entropy(std, n_keys))
     assert gap < 1.2 * error + 4 * uncertainty
@@ -55,7 +65,7 @@ def test_small_scores_have_nearly_the_entropy_of_the_expansion(n_keys, std, erro
         assert gap > 0.8 * error
 
 
-def test_the_largest_weight_takes_over_near_the_freezing_std():
+def test_the_largest_weight_takes_over_near_the_freezing_std() -> None:
     for n_keys in (16, 256):
         at = freezing_std(n_keys)
         below, above = (softmax_statistics(at * f, n_keys, draws=5000).mean_largest[0]
@@ -64,7 +74,7 @@ def test_the_largest_weight_takes_over_near_the_freezing_std():
         assert above > 0.6
 
 
-def test_no_row_has_less_entropy_than_the_floor():
+def test_no_row_has_less_entropy_than_the_floor() -> None:
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(20_000, 8)) * rng.uniform(0, 12, (20_000, 1))
     assert (entropy_of_scores(rows) >= entropy_floor(rows) - 1e-12).all()
@@ -72,19 +82,19 @@ def test_no_row_has_less_entropy_than_the_floor():
 
 @settings(deadline=None, max_examples=60)
 @given(st.floats(0, 30), st.integers(2, 40))
-def test_the_floor_is_reached_by_a_row_with_one_larger_score(size, n):
+def test_the_floor_is_reached_by_a_row_with_one_larger_score(size: float, n: int) -> None:
     row = np.zeros((1, n))
     row[0, 0] = size
     np.testing.assert_allclose(entropy_of_scores(row), entropy_floor(row), atol=1e-11)
 
 
-def test_entropy_of_masked_scores_is_that_of_the_others():
+def test_entropy_of_masked_scores_is_that_of_the_others() -> None:
     scores = np.array([[0.3, -1.0, -np.inf], [2.0, -np.inf, -np.inf]])
     p = softmax(scores[0, :2])
     np.testing.assert_allclose(entropy_of_scores(scores), [-(p * np.log(p)).sum(), 0], atol=1e-15)
 
 
-def test_unscaled_gradients_are_larger_in_the_mean_and_dead_in_the_middle():
+def test_unscaled_gradients_are_larger_in_the_mean_and_dead_in_the_middle() -> None:
     unscaled, scaled, over = (
         gradient_statistics(512, c, draws=8000).to_frame().set_index("of")
         for c in (1, 512**-0.5, 1 / 512)
@@ -101,7 +111,7 @@ def test_unscaled_gradients_are_larger_in_the_mean_and_dead_in_the_middle():
 
 @pytest.mark.parametrize("wrong", [{"std": -1.0}, {"std": 1.0, "n_keys": 1},
                                    {"std": float("nan")}])  # fmt: skip
-def test_rows_that_cannot_be_are_refused(wrong):
+def test_rows_that_cannot_be_are_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match="expected a std"):
         softmax_statistics(**wrong)
 
@@ -109,7 +119,7 @@ def test_rows_that_cannot_be_are_refused(wrong):
 # ---- a model's scores multiplied ---------------------------------------------------------------
 
 
-def by_hand(model, tokens, c, layer, head):
+def by_hand(model: HookedGPT, tokens: Tensor, c: Any, layer: Any, head: Any) -> Any:
     """Mean normalised entropy of one head with all scores multiplied, from the pattern itself."""
     with model.attn_scaled_by(c):
         _, cache = model.run_with_cache(tokens)
@@ -119,7 +129,7 @@ def by_hand(model, tokens, c, layer, head):
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
-def test_entropy_and_loss_are_those_of_the_scaled_run(variant):
+def test_entropy_and_loss_are_those_of_the_scaled_run(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **variant)
     tokens = random_tokens(model, 3, 7)
     result = attention_scaling(model, tokens, (0.0, 1.0, 2.5))
@@ -133,7 +143,7 @@ def test_entropy_and_loss_are_those_of_the_scaled_run(variant):
     np.testing.assert_allclose(result.entropy_normalised[0], 1, atol=1e-12)
 
 
-def test_single_head_at_a_time():
+def test_single_head_at_a_time() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model, 2, 6)
     result = attention_scaling(model, tokens, (0.0, 1.0), each=True)
@@ -146,7 +156,7 @@ def test_single_head_at_a_time():
     assert np.ptp(result.loss[1], axis=(0, 1)).max() < 1e-12  # heads do not, at 1
 
 
-def test_entropy_falls_in_every_row_of_a_first_layer_and_of_frozen_inputs():
+def test_entropy_falls_in_every_row_of_a_first_layer_and_of_frozen_inputs() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model, 4, 9)
     cs = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)
@@ -159,7 +169,7 @@ def test_entropy_falls_in_every_row_of_a_first_layer_and_of_frozen_inputs():
     np.testing.assert_array_equal(frozen.loss, result.loss)
 
 
-def test_entropies_are_averaged_not_maps():
+def test_entropies_are_averaged_not_maps() -> None:
     """The entropy of an averaged map is larger: Jensen's gap, which averaging maps would hide."""
     model = random_model(torch.float64)
     tokens = random_tokens(model, 8, 9)
@@ -171,7 +181,7 @@ def test_entropies_are_averaged_not_maps():
     assert (of_mean - result.entropy[0, 0].mean(-1) > 1e-3).all()
 
 
-def test_more_sequences_than_one_piece_and_progress():
+def test_more_sequences_than_one_piece_and_progress() -> None:
     model = random_model()
     tokens = random_tokens(model, 18, 5)
     seen = []
@@ -183,7 +193,7 @@ def test_more_sequences_than_one_piece_and_progress():
     assert seen[-1] == (4, 4)
 
 
-def test_to_table_to_disk_to_figure(tmp_path):
+def test_to_table_to_disk_to_figure(tmp_path: Path) -> None:
     model = random_model()
     result = attention_scaling(model, random_tokens(model, 6, 5), (0.0, 0.5, 1.0), seed=3)
     frame = result.to_frame()
@@ -215,11 +225,11 @@ def test_to_table_to_disk_to_figure(tmp_path):
     )
 
 
-def one_head(frame):
+def one_head(frame: Any) -> Any:
     return frame[(frame["layer"] == 0) & (frame["head"] == 0)]
 
 
-def test_with_one_head_at_a_time_each_has_a_line_and_nothing_is_found():
+def test_with_one_head_at_a_time_each_has_a_line_and_nothing_is_found() -> None:
     model = random_model()
     result = attention_scaling(model, random_tokens(model, 3, 5), (0.0, 1.0), each=True)
     losses, _ = result.picture("scaling-each-as-they-come").mark.marks
@@ -231,7 +241,7 @@ def test_with_one_head_at_a_time_each_has_a_line_and_nothing_is_found():
     assert "L1.H2" in result.summary()
 
 
-def test_the_finding_is_where_the_loss_is_least():
+def test_the_finding_is_where_the_loss_is_least() -> None:
     model = random_model()
     result = attention_scaling(model, random_tokens(model, 3, 5), (0.5, 1.0, 2.0))
     losses = result.loss[:, 0, 0].mean(-1)
@@ -247,7 +257,9 @@ def test_the_finding_is_where_the_loss_is_least():
     "result", [softmax_statistics(2.0, draws=500), gradient_statistics(8, 0.5, draws=500)],
     ids=["softmax", "gradients"],
 )  # fmt: skip
-def test_theory_goes_to_disk_and_back_and_is_drawn_from_its_numbers(result, tmp_path):
+def test_theory_goes_to_disk_and_back_and_is_drawn_from_its_numbers(
+    result: Any, tmp_path: Path
+) -> None:
     result.save(tmp_path / "r.json")
     again = Result.load(tmp_path / "r.json")
     assert again.to_document() == result.to_document()
@@ -266,20 +278,20 @@ def test_theory_goes_to_disk_and_back_and_is_drawn_from_its_numbers(result, tmp_
     assert "seed 0" in result.summary()
 
 
-def test_the_earlier_name_of_the_std_is_still_taken():
+def test_the_earlier_name_of_the_std_is_still_taken() -> None:
     with pytest.warns(DeprecationWarning, match="deviation is called std now"):
-        earlier = softmax_statistics(deviation=2.0, draws=50)
+        earlier = softmax_statistics(deviation=2.0, draws=50)  # type: ignore[call-arg]
     assert earlier.to_document() == softmax_statistics(2.0, draws=50).to_document()
 
 
 @pytest.mark.parametrize("multipliers", [(0.5, 2.0), (1.0, -1.0), (1.0, float("nan")), ()])
-def test_multipliers_must_hold_one_and_be_finite(multipliers):
+def test_multipliers_must_hold_one_and_be_finite(multipliers: Any) -> None:
     model = random_model()
     with pytest.raises(ConfigError, match=r"hold 1\.0"):
         attention_scaling(model, random_tokens(model), multipliers)
 
 
-def test_what_has_no_attention_or_no_second_key_is_refused():
+def test_what_has_no_attention_or_no_second_key_is_refused() -> None:
     model = random_model()
     with pytest.raises(TokenError, match="two tokens"):
         attention_scaling(model, random_tokens(model, 2, 1))
@@ -291,7 +303,7 @@ def test_what_has_no_attention_or_no_second_key_is_refused():
 
 
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if not v.get("qkv_bias")], ids=variant_id)
-def test_the_gradient_to_the_scale_is_that_along_the_weights(variant):
+def test_the_gradient_to_the_scale_is_that_along_the_weights(variant: dict[str, Any]) -> None:
     model = random_model(torch.float64, **variant)
     found = scale_identity(model, random_tokens(model))
     np.testing.assert_allclose(found["W_Q"], found["scale"], atol=1e-13)
@@ -309,6 +321,6 @@ def test_the_gradient_to_the_scale_is_that_along_the_weights(variant):
     assert found["scale"][1, 0] == pytest.approx(slope, abs=1e-8)
 
 
-def test_biased_queries_are_refused():
+def test_biased_queries_are_refused() -> None:
     with pytest.raises(ConfigError, match="not homogeneous"):
         scale_identity(random_model(qkv_bias=True), "abc")

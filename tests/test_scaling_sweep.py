@@ -1,9 +1,13 @@
 """Scaling from scratch: the arms, what is measured, the grid on disk; learned_scale and qk_norm."""
 
+# mypy: disable-error-code="arg-type, attr-defined, dict-item, index, union-attr"
+
 from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -54,7 +58,7 @@ D_VOCAB = len(CORPUS.tokenizer())
 
 
 @pytest.mark.parametrize("options", GAINS, ids=variant_id)
-def test_scores_are_the_formula(options):
+def test_scores_are_the_formula(options: Any) -> None:
     model = random_model(torch.float64, **options)
     attn = model.blocks[1].attn
     assert attn.gain.shape == (4,)
@@ -69,7 +73,7 @@ def test_scores_are_the_formula(options):
 
 
 @pytest.mark.parametrize("options", GAINS, ids=variant_id)
-def test_every_way_through_attention_agrees(options):
+def test_every_way_through_attention_agrees(options: Any) -> None:
     model = random_model(torch.float64, **options)
     tokens = random_tokens(model, 3, 9)
     fused = model(tokens)
@@ -88,7 +92,7 @@ def test_every_way_through_attention_agrees(options):
 
 
 @pytest.mark.parametrize("options", GAINS, ids=variant_id)
-def test_gain_is_saved_loaded_trained_and_not_decayed(options, tmp_path):
+def test_gain_is_saved_loaded_trained_and_not_decayed(options: Any, tmp_path: Path) -> None:
     model = random_model(**options)
     model.save_pretrained(tmp_path)
     again = load_model(tmp_path)
@@ -103,7 +107,7 @@ def test_gain_is_saved_loaded_trained_and_not_decayed(options, tmp_path):
     assert (grad != 0).all()
 
 
-def test_learned_scale_starts_as_the_lessons_model():
+def test_learned_scale_starts_as_the_lessons_model() -> None:
     shape = {"n_layers": 2, "n_heads": 2, "d_model": 8, "n_ctx": 8, "d_vocab": 7}
     plain = HookedGPT(GPTConfig.parse(shape), seed=3)
     learned = HookedGPT(GPTConfig.parse({**shape, "learned_scale": True}), seed=3)
@@ -111,7 +115,7 @@ def test_learned_scale_starts_as_the_lessons_model():
     assert learned(tokens).equal(plain(tokens))
 
 
-def test_normalised_queries_of_any_length_are_the_same():
+def test_normalised_queries_of_any_length_are_the_same() -> None:
     model = random_model(torch.float64, qk_norm=True)
     tokens = random_tokens(model)
     before = model(tokens)
@@ -123,7 +127,7 @@ def test_normalised_queries_of_any_length_are_the_same():
     assert bool(checks.passed)
 
 
-def test_a_multiplier_works_beside_a_gain():
+def test_a_multiplier_works_beside_a_gain() -> None:
     model = random_model(torch.float64, learned_scale=True)
     tokens = random_tokens(model)
     with model.attn_scaled_by(2.0):
@@ -136,7 +140,7 @@ def test_a_multiplier_works_beside_a_gain():
     np.testing.assert_allclose(found["W_Q"], found["scale"], atol=1e-13)
 
 
-def test_what_has_no_such_thing_says_so():
+def test_what_has_no_such_thing_says_so() -> None:
     with pytest.raises(ConfigError, match="not homogeneous"):
         scale_identity(random_model(qk_norm=True), "abc")
     with pytest.raises(ConfigError, match="neither learned_scale nor qk_norm"):
@@ -146,7 +150,7 @@ def test_what_has_no_such_thing_says_so():
 # ---- the arms ---------------------------------------------------------------------------------
 
 
-def test_arms_differ_in_their_scores_alone():
+def test_arms_differ_in_their_scores_alone() -> None:
     models = {arm: build_arm(recipe(), run(arm, d_head=16), D_VOCAB) for arm in ARMS}
     scales = {arm: model.config.attn_scale for arm, model in models.items()}
     assert scales == {
@@ -167,7 +171,7 @@ def test_arms_differ_in_their_scores_alone():
             torch.testing.assert_close(value, base[name] * by, msg=f"{arm} {name}")
 
 
-def test_matched_and_learned_start_as_the_scaled_model():
+def test_matched_and_learned_start_as_the_scaled_model() -> None:
     tokens = some_windows(CORPUS, 8, 4)[:, :8]
     for d in (4, 8, 32):
         scaled = build_arm(recipe(), run("sqrt", d), D_VOCAB).double()(tokens)
@@ -182,17 +186,17 @@ def test_matched_and_learned_start_as_the_scaled_model():
     ("key", "value"),
     [("attn_scale", 2.0), ("qk_norm", True), ("learned_scale", True), ("qkv_bias", True)],
 )
-def test_a_recipe_that_decides_the_scale_itself_is_refused(key, value):
+def test_a_recipe_that_decides_the_scale_itself_is_refused(key: str, value: bool | float) -> None:
     with pytest.raises(ConfigError, match=f"sets model.{key}, which the arms"):
         build_arm(recipe(**{key: value}), run(), D_VOCAB)
 
 
-def test_a_recipe_with_dropout_is_refused():
+def test_a_recipe_with_dropout_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"dropout = 0\.2"):
         build_arm(recipe(dropout=0.2), run(), D_VOCAB)
 
 
-def test_an_unknown_arm_is_refused():
+def test_an_unknown_arm_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"unknown arm 'sqr'.*sqrt"):
         build_arm(recipe(), run("sqr"), D_VOCAB)
 
@@ -200,7 +204,7 @@ def test_an_unknown_arm_is_refused():
 # ---- what is measured -------------------------------------------------------------------------
 
 
-def test_statistics_of_rows_by_hand():
+def test_statistics_of_rows_by_hand() -> None:
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((3, 2, 5, 5))
     masked = torch.from_numpy(np.where(np.tri(5, dtype=bool), scores, -np.inf))
@@ -216,7 +220,7 @@ def test_statistics_of_rows_by_hand():
         assert float(std[head]) == pytest.approx(spread, abs=1e-12)
 
 
-def test_measures_are_those_of_the_model():
+def test_measures_are_those_of_the_model() -> None:
     model = build_arm(recipe(), run(), D_VOCAB)
     windows = some_windows(CORPUS, 8, 20)
     found = measure(model, windows)
@@ -232,7 +236,7 @@ def test_measures_are_those_of_the_model():
             np.testing.assert_allclose(found["gradient"][layer][1][w], expected, rtol=1e-4)
 
 
-def test_a_run_learns_and_is_a_function_of_its_seed():
+def test_a_run_learns_and_is_a_function_of_its_seed() -> None:
     long = Recipe.parse({**RECIPE, "training": {**RECIPE["training"], "steps": 60}})
     windows = some_windows(CORPUS, 8, 8)
     found = train_run(long, run(), CORPUS, windows, D_VOCAB)
@@ -243,7 +247,7 @@ def test_a_run_learns_and_is_a_function_of_its_seed():
     assert train_run(long, run(seed=1), CORPUS, windows, D_VOCAB)["loss"] != found["loss"]
 
 
-def test_a_diverged_run_ends_in_nan_not_in_an_error():
+def test_a_diverged_run_ends_in_nan_not_in_an_error() -> None:
     wild = Recipe.parse({**RECIPE, "training": {**RECIPE["training"], "grad_clip": 1e30}})
     found = train_run(wild, run(learning_rate=1e30), CORPUS, some_windows(CORPUS, 8, 8), D_VOCAB)
     assert math.isfinite(found["loss"][0])
@@ -254,8 +258,8 @@ def test_a_diverged_run_ends_in_nan_not_in_an_error():
 # ---- theory -----------------------------------------------------------------------------------
 
 
-def test_predicted_entropy_of_equal_scores_is_one_and_of_two_keys_is_the_integral():
-    assert predicted_entropy(0.0, 16) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-12))
+def test_predicted_entropy_of_equal_scores_is_one_and_of_two_keys_is_the_integral() -> None:
+    assert predicted_entropy(0.0, 16) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-12))  # type: ignore[comparison-overlap]
     found, error = predicted_entropy(2.0, 2, draws=20_000)
     x = np.linspace(-40, 40, 200_001)  # the difference of two scores: normal, std 2√2
     density = np.exp(-(x**2) / 16) / np.sqrt(16 * np.pi)
@@ -265,7 +269,7 @@ def test_predicted_entropy_of_equal_scores_is_one_and_of_two_keys_is_the_integra
     assert abs(found - exact) < 4 * error
 
 
-def test_predicted_entropy_of_many_keys_is_that_of_plain_rows():
+def test_predicted_entropy_of_many_keys_is_that_of_plain_rows() -> None:
     found, error = predicted_entropy(3.0, 9, draws=8000)
     rows = [
         interp.softmax_statistics(3.0, n, draws=50_000).entropy_normalised for n in range(2, 10)
@@ -273,7 +277,7 @@ def test_predicted_entropy_of_many_keys_is_that_of_plain_rows():
     assert found == pytest.approx(np.mean([r[0] for r in rows]), abs=4 * error)
 
 
-def test_the_start_is_as_predicted():
+def test_the_start_is_as_predicted() -> None:
     """Independent embeddings meet the theory's assumption: every token occurs once."""
     wide = recipe(d_model=64, n_ctx=32, init_std=1 / math.sqrt(3 * 64))
     tokens = torch.stack(
@@ -289,7 +293,7 @@ def test_the_start_is_as_predicted():
             assert np.mean(found["entropy"][0]) == pytest.approx(entropy, abs=0.04), (arm, d)
 
 
-def test_table_of_untrained_attention():
+def test_table_of_untrained_attention() -> None:
     """Known: scaled .982 to .985 at every width, unscaled .892 to .165, at 64 positions."""
     tokens = torch.stack(
         [torch.randperm(200, generator=torch.Generator().manual_seed(i))[:64] for i in range(8)]
@@ -310,7 +314,7 @@ def test_table_of_untrained_attention():
 GRID = {"arms": ("sqrt", "matched"), "d_heads": (4, 8), "learning_rates": (1e-3, 1e-2), "seeds": 2}
 
 
-def test_the_grid_is_its_runs_and_goes_on(tmp_path):
+def test_the_grid_is_its_runs_and_goes_on(tmp_path: Path) -> None:
     seen = []
     small = scaling_sweep(recipe(), tmp_path / "a", **{**GRID, "d_heads": (4,)}, corpus=CORPUS)
     result = scaling_sweep(
@@ -333,14 +337,14 @@ def test_the_grid_is_its_runs_and_goes_on(tmp_path):
     assert row["loss"].item() == result.loss[1, 1, 0, 1, -1]
 
 
-def test_processes_give_what_one_gives(tmp_path):
+def test_processes_give_what_one_gives(tmp_path: Path) -> None:
     few = {**GRID, "d_heads": (4,), "seeds": 1}
     one = scaling_sweep(recipe(), tmp_path / "a", **few, corpus=CORPUS)
     two = scaling_sweep(recipe(), tmp_path / "b", **few, jobs=2, corpus=CORPUS)
     np.testing.assert_allclose(two.loss, one.loss, atol=1e-5)
 
 
-def test_table_by_arm_and_best_rates(tmp_path):
+def test_table_by_arm_and_best_rates(tmp_path: Path) -> None:
     result = scaling_sweep(recipe(), tmp_path / "a", **GRID, corpus=CORPUS)
     table = result.by_arm()
     assert len(table) == 4
@@ -358,7 +362,7 @@ def test_table_by_arm_and_best_rates(tmp_path):
             assert row.against_sqrt == 0
 
 
-def test_figures_show_the_results_numbers(tmp_path):
+def test_figures_show_the_results_numbers(tmp_path: Path) -> None:
     result = scaling_sweep(recipe(), tmp_path / "a", **GRID, corpus=CORPUS)
     entropy, gradients, losses = result.figures()
     assert [one.name for one in (entropy, gradients, losses)] == [
@@ -385,7 +389,9 @@ def test_figures_show_the_results_numbers(tmp_path):
     np.testing.assert_allclose((middle.low, middle.high), of_steps[:, [0, -1]].T)
 
 
-def test_a_run_that_diverged_is_nan_in_the_tables_and_left_out_of_the_figures(tmp_path):
+def test_a_run_that_diverged_is_nan_in_the_tables_and_left_out_of_the_figures(
+    tmp_path: Path,
+) -> None:
     result = scaling_sweep(recipe(), tmp_path / "a", **GRID, corpus=CORPUS)
     values = {name: getattr(result, name).copy() for name in ("loss", "gradient")}
     values["loss"][0, 0, 1, 0, -1] = np.nan
@@ -399,7 +405,7 @@ def test_a_run_that_diverged_is_nan_in_the_tables_and_left_out_of_the_figures(tm
     assert np.isfinite(drawn[:-1]).all()
 
 
-def test_initial_attention_goes_to_disk_and_is_drawn_from_its_table(tmp_path):
+def test_initial_attention_goes_to_disk_and_is_drawn_from_its_table(tmp_path: Path) -> None:
     tokens = torch.randint(0, 20, (3, 6), generator=torch.Generator().manual_seed(0))
     result = interp.initial_attention(tokens, 20, (4, 8), seeds=3)
     result.save(tmp_path / "r.json")
@@ -418,7 +424,7 @@ def test_initial_attention_goes_to_disk_and_is_drawn_from_its_table(tmp_path):
     np.testing.assert_allclose(table["entropy"].to_numpy().reshape(2, 3), result.entropy.mean(-1))
 
 
-def test_a_sweep_whose_recipe_was_written_otherwise_goes_on(tmp_path):
+def test_a_sweep_whose_recipe_was_written_otherwise_goes_on(tmp_path: Path) -> None:
     few = {**GRID, "d_heads": (4,), "seeds": 1, "learning_rates": (1e-3,), "arms": ("sqrt",)}
     result = scaling_sweep(recipe(), tmp_path / "a", **few, corpus=CORPUS)
     path = tmp_path / "a" / "recipe.toml"
@@ -427,7 +433,7 @@ def test_a_sweep_whose_recipe_was_written_otherwise_goes_on(tmp_path):
     np.testing.assert_array_equal(again.loss, result.loss)
 
 
-def test_another_recipe_or_anything_else_in_the_folder_is_refused(tmp_path):
+def test_another_recipe_or_anything_else_in_the_folder_is_refused(tmp_path: Path) -> None:
     few = {**GRID, "d_heads": (4,), "seeds": 1, "learning_rates": (1e-3,), "arms": ("sqrt",)}
     scaling_sweep(recipe(), tmp_path / "a", **few, corpus=CORPUS)
     with pytest.raises(OutputError, match="another recipe or text"):
@@ -446,20 +452,22 @@ def test_another_recipe_or_anything_else_in_the_folder_is_refused(tmp_path):
     ],
     ids=["no-arms", "twice", "no-seeds", "negative", "unknown"],
 )  # fmt: skip
-def test_a_grid_that_is_none_is_refused(change, message, tmp_path):
+def test_a_grid_that_is_none_is_refused(change: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
         scaling_sweep(recipe(), tmp_path / "a", **{**GRID, **change}, corpus=CORPUS)
     assert not (tmp_path / "a").exists()
 
 
-def status_of(command, monkeypatch):
+def status_of(command: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("sys.argv", ["interp", *command])
     with pytest.raises(SystemExit) as stopped:
         main()
     return stopped.value.code
 
 
-def test_the_command(tmp_path, capsys, monkeypatch):
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "t.txt").write_text(TEXT)
     (tmp_path / "r.toml").write_text(recipe().to_toml())
     command = ["scaling-sweep", str(tmp_path / "r.toml"), "--out", str(tmp_path / "o"), "--arms",

@@ -1,16 +1,21 @@
 """Shapley values against the definition: an average over all orders of a model in plain torch."""
 
+# mypy: disable-error-code="arg-type, attr-defined, call-overload, index, operator, union-attr"
+
 from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import VARIANTS, VOCABULARY, name_of, random_model, random_tokens, variant_id
-from torch import einsum
+from helpers import metric_of
+from torch import Tensor, einsum
 
 from interp import (
     CacheError,
@@ -34,44 +39,29 @@ ACT = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approxim
 FOIL = 3
 
 
-def squared(logits, targets):
+def squared(logits: Tensor, targets: Any) -> Any:
     """Squared probability of the target: a function of the user's, linear in nothing."""
     at = targets[..., None].expand(*logits.shape[:-1], 1)
     return logits.softmax(-1).gather(-1, at)[..., 0] ** 2
 
 
-def ask(metric, logits, targets, base):
+def ask(metric: Any, logits: Tensor, targets: Any, base: Any) -> Any:
     """The metric at each position, by its definition."""
-    at_target = logits.gather(-1, targets[..., None])[..., 0]
-    match metric:
-        case "log_prob":
-            return logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-        case "loss":
-            return -logits.log_softmax(-1).gather(-1, targets[..., None])[..., 0]
-        case "centered":
-            return at_target - logits.mean(-1)
-        case "foil":
-            return at_target - logits[..., FOIL]
-        case "probability":
-            return at_target - (base.softmax(-1) * logits).sum(-1)
-        case "kl":
-            p = base.softmax(-1)
-            return -(p * (base.log_softmax(-1) - logits.log_softmax(-1))).sum(-1)
-    return metric(logits, targets)
+    return metric_of(metric, logits, base, targets, FOIL)
 
 
-def plain_run(model, tokens, replaced=None):
+def plain_run(model: HookedGPT, tokens: Tensor, replaced: Any = None) -> Any:
     """A GPT in plain torch: its final stream, and what each component wrote, [batch, pos, d_model].
 
     A component in `replaced` writes what stands there instead.
     """
     cfg, written = model.config, {}
 
-    def write(name, value):
+    def write(name: Any, value: Any) -> Any:
         written[name] = (replaced or {}).get(name, value).expand(*tokens.shape, cfg.d_model)
         return written[name]
 
-    def norm(x, ln):
+    def norm(x: Tensor, ln: Any) -> Any:
         return F.layer_norm(x, (cfg.d_model,), ln.w, ln.b, cfg.ln_eps)
 
     n_pos = tokens.shape[1]
@@ -87,7 +77,7 @@ def plain_run(model, tokens, replaced=None):
                                                       strict=True))  # fmt: skip
         scores = (q @ k.mT / cfg.attn_scale).masked_fill(future, -torch.inf)
         heads = einsum("bhpd,hdm->bphm", scores.softmax(-1) @ v, attn.W_O)
-        heads = [write(f"L{i}.H{h}", heads[:, :, h]) for h in range(cfg.n_heads)]
+        heads = [write(f"L{i}.H{h}", heads[:, :, h]) for h in range(cfg.n_heads)]  # type: ignore[assignment]
         x = x + write(f"L{i}.attn", sum(heads)) + write(f"L{i}.b_O", attn.b_O)
         if block.mlp is not None:
             post = ACT[cfg.act_fn](norm(x, block.ln2) @ block.mlp.W_in + block.mlp.b_in)
@@ -99,13 +89,20 @@ def plain_run(model, tokens, replaced=None):
     return x, written
 
 
-def unembed(model, x):
+def unembed(model: HookedGPT, x: Tensor) -> Any:
     if model.config.final_norm:
         x = F.layer_norm(x, x.shape[-1:], model.ln_final.w, model.ln_final.b, model.config.ln_eps)
     return x @ model.W_U + (0 if model.b_U is None else model.b_U)
 
 
-def game(model, tokens, players, metric="log_prob", reference=None, rerun=False):
+def game(
+    model: HookedGPT,
+    tokens: Tensor,
+    players: Any,
+    metric: str = "log_prob",
+    reference: Any = None,
+    rerun: bool = False,
+) -> Any:
     """v(the players who are there), [batch, pos]."""
     x, written = plain_run(model, tokens)
     base, targets = unembed(model, x)[:, :-1], tokens[:, 1:]
@@ -116,7 +113,7 @@ def game(model, tokens, players, metric="log_prob", reference=None, rerun=False)
                    for name in players}  # fmt: skip
     known = {}
 
-    def v(there):
+    def v(there: Any) -> Any:
         there = frozenset(there)
         if there not in known:
             gone = {name: instead[name] for name in players if name not in there}
@@ -130,20 +127,20 @@ def game(model, tokens, players, metric="log_prob", reference=None, rerun=False)
     return v
 
 
-def over_all_orders(players, v):
+def over_all_orders(players: Any, v: Any) -> Any:
     """Each player's marginal contribution, averaged over all orders of arrival."""
     total = dict.fromkeys(players, 0.0)
     for order in itertools.permutations(players):
         for k, name in enumerate(order):
             total[name] = total[name] + v(order[: k + 1]) - v(order[:k])
-    return torch.stack([total[name] for name in players]) / math.factorial(len(players))
+    return torch.stack([total[name] for name in players]) / math.factorial(len(players))  # type: ignore[misc]
 
 
-def run(model, tokens, players=None, **kwargs):
+def run(model: HookedGPT, tokens: Tensor, players: Any = None, **kwargs: Any) -> Any:
     return shapley_values(model, model.run_with_cache(tokens)[1], players, **kwargs)
 
 
-def small(seed=0, **kwargs):
+def small(seed: int = 0, **kwargs: Any) -> HookedGPT:
     return random_model(torch.float64, seed, **{"d_model": 12, "n_heads": 2, "d_mlp": 8} | kwargs)
 
 
@@ -156,7 +153,7 @@ def small(seed=0, **kwargs):
 @pytest.mark.parametrize(
     "metric", ["log_prob", "loss", "centered", "foil", "probability", "kl", squared], ids=name_of
 )
-def test_average_over_all_orders(rerun, baseline, metric):
+def test_average_over_all_orders(rerun: bool, baseline: str, metric: Any) -> None:
     model = small()
     tokens, others = random_tokens(model, 2, 5), random_tokens(model, 3, 6, seed=1)
     reference = None if baseline == "zero" else others
@@ -176,7 +173,7 @@ def test_average_over_all_orders(rerun, baseline, metric):
 @torch.no_grad()
 @pytest.mark.parametrize("rerun", [False, True])
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_average_over_all_orders_in_every_variant(variant, rerun):
+def test_average_over_all_orders_in_every_variant(variant: dict[str, Any], rerun: bool) -> None:
     model = small(**{"n_layers": 1} | variant)
     tokens = random_tokens(model, 2, 5)
     given = run(model, tokens, rerun=rerun)
@@ -187,7 +184,7 @@ def test_average_over_all_orders_in_every_variant(variant, rerun):
 
 
 @torch.no_grad()
-def test_biases_behind_the_stream_can_be_taken_away_in_a_rerun():
+def test_biases_behind_the_stream_can_be_taken_away_in_a_rerun() -> None:
     model = small()
     tokens = random_tokens(model, 2, 5)
     given = run(model, tokens, ["ln_bias", "b_U"], rerun=True, metric="raw")
@@ -205,7 +202,9 @@ def test_biases_behind_the_stream_can_be_taken_away_in_a_rerun():
     ids=name_of,
 )
 @pytest.mark.parametrize("variant", ALL_VARIANTS, ids=variant_id)
-def test_values_sum_to_total_minus_base(variant, dtype, rerun):
+def test_values_sum_to_total_minus_base(
+    variant: dict[str, Any], dtype: torch.dtype, rerun: bool
+) -> None:
     model = random_model(dtype, **({"n_layers": 1} if rerun else {}) | variant)
     tokens = random_tokens(model)
     logits = model(tokens).detach()[:, :-1]
@@ -219,7 +218,7 @@ def test_values_sum_to_total_minus_base(variant, dtype, rerun):
 
 
 @pytest.mark.parametrize("rerun", [False, True])
-def test_float32_agrees_with_float64(rerun):
+def test_float32_agrees_with_float64(rerun: bool) -> None:
     tokens = random_tokens(random_model())
     wide = random_model(torch.float64, n_layers=1 if rerun else 2)
     single = random_model(n_layers=1 if rerun else 2)
@@ -230,7 +229,7 @@ def test_float32_agrees_with_float64(rerun):
 
 
 @pytest.mark.parametrize("rerun", [False, True])
-def test_identical_components_get_equal_values(rerun):
+def test_identical_components_get_equal_values(rerun: bool) -> None:
     model = small()
     attn = model.blocks[1].attn
     with torch.no_grad():
@@ -242,7 +241,7 @@ def test_identical_components_get_equal_values(rerun):
 
 
 @pytest.mark.parametrize("rerun", [False, True])
-def test_what_changes_nothing_gets_nothing(rerun):
+def test_what_changes_nothing_gets_nothing(rerun: bool) -> None:
     model = small(n_layers=1)
     with torch.no_grad():
         model.blocks[0].attn.W_O.zero_()
@@ -254,7 +253,7 @@ def test_what_changes_nothing_gets_nothing(rerun):
     assert np.abs(given.values[0]).max() > 1e-2
 
 
-def test_without_a_norm_a_linear_scalar_is_its_attribution():
+def test_without_a_norm_a_linear_scalar_is_its_attribution() -> None:
     model = small(final_norm=False)
     tokens = random_tokens(model)
     given = run(model, tokens, metric="centered")
@@ -264,7 +263,7 @@ def test_without_a_norm_a_linear_scalar_is_its_attribution():
 
 
 @pytest.mark.parametrize("rerun", [False, True])
-def test_one_player_gets_everything(rerun):
+def test_one_player_gets_everything(rerun: bool) -> None:
     model = small()
     given = run(model, random_tokens(model), ["L1.mlp"], rerun=rerun)
     np.testing.assert_allclose(given.values[0], given.total - given.base, rtol=0, atol=1e-12)
@@ -273,7 +272,7 @@ def test_one_player_gets_everything(rerun):
     np.testing.assert_allclose(again.standard_error, 0, atol=1e-12)
 
 
-def test_two_embeddings_are_the_only_players_without_blocks():
+def test_two_embeddings_are_the_only_players_without_blocks() -> None:
     model = small(n_layers=0, positional=False)
     given = run(model, random_tokens(model))
     assert given.components == ("embed",)
@@ -282,7 +281,9 @@ def test_two_embeddings_are_the_only_players_without_blocks():
 
 @pytest.mark.parametrize("metric", ["log_prob", "centered", "foil", "probability", "kl", squared])
 @pytest.mark.parametrize("permutations", [0, 5])
-def test_positions_in_pieces_are_positions_at_once(monkeypatch, metric, permutations):
+def test_positions_in_pieces_are_positions_at_once(
+    monkeypatch: pytest.MonkeyPatch, metric: Any, permutations: int
+) -> None:
     model = small()
     tokens = random_tokens(model, 3, 9)
     given = {"metric": metric, "permutations": permutations}
@@ -297,7 +298,7 @@ def test_positions_in_pieces_are_positions_at_once(monkeypatch, metric, permutat
             np.testing.assert_allclose(pieces.base, whole.base, rtol=0, atol=1e-12)
 
 
-def test_targets_can_be_given_for_some_positions():
+def test_targets_can_be_given_for_some_positions() -> None:
     model = small()
     tokens = random_tokens(model)
     targets = torch.full((2, 3), 4)
@@ -310,7 +311,7 @@ def test_targets_can_be_given_for_some_positions():
     np.testing.assert_allclose(few.values, again.values[..., :3], rtol=0, atol=1e-12)
 
 
-def test_a_reference_set_is_its_tokens():
+def test_a_reference_set_is_its_tokens() -> None:
     model = small()
     tokens, others = random_tokens(model), random_tokens(model, 4, 12, seed=1)
     one = run(model, tokens, reference=others)
@@ -322,7 +323,7 @@ def test_a_reference_set_is_its_tokens():
 
 
 @pytest.mark.parametrize("rerun", [False, True])
-def test_random_orders_come_near_all_orders(rerun):
+def test_random_orders_come_near_all_orders(rerun: bool) -> None:
     model = small(n_layers=1)
     tokens = random_tokens(model, 1, 5)
     exact = run(model, tokens, rerun=rerun)
@@ -339,7 +340,7 @@ def test_random_orders_come_near_all_orders(rerun):
     assert near.permutations == n
 
 
-def test_standard_error_is_the_spread_of_the_estimates():
+def test_standard_error_is_the_spread_of_the_estimates() -> None:
     model = small(n_layers=1, d_mlp=4)
     _, cache = model.run_with_cache(random_tokens(model, 1, 4))
     exact = shapley_values(model, cache).values
@@ -352,7 +353,7 @@ def test_standard_error_is_the_spread_of_the_estimates():
     assert (np.abs(error / spread - 1) < 0.4).all()
 
 
-def test_an_order_and_its_reverse_settle_two_players():
+def test_an_order_and_its_reverse_settle_two_players() -> None:
     model = small()
     tokens = random_tokens(model)
     exact = run(model, tokens, ["embed", "L1.mlp"])
@@ -361,7 +362,7 @@ def test_an_order_and_its_reverse_settle_two_players():
     np.testing.assert_allclose(near.standard_error, 0, atol=1e-12)
 
 
-def test_many_players_need_random_orders():
+def test_many_players_need_random_orders() -> None:
     model = small(n_layers=7, final_norm=False)
     tokens = random_tokens(model, 1, 3)
     _, cache = model.run_with_cache(tokens)
@@ -376,7 +377,7 @@ def test_many_players_need_random_orders():
     assert (given.efficiency_error <= given.tolerance).all()
 
 
-def test_fourteen_players_are_played_out():
+def test_fourteen_players_are_played_out() -> None:
     model = small(n_layers=6)
     given = run(model, random_tokens(model, 1, 2))
     assert given.permutations == 0
@@ -400,27 +401,27 @@ def test_fourteen_players_are_played_out():
         (["embed", "b_U"], "after the final LayerNorm; they cannot play"),
     ],
 )
-def test_wrong_players_are_refused(players, said):
+def test_wrong_players_are_refused(players: Any, said: str) -> None:
     model = small()
     with pytest.raises(ConfigError, match=said):
         run(model, random_tokens(model), players)
 
 
 @pytest.mark.parametrize("players", [["L0.attn", "L0.H0"], ["L1.N3", "embed", "L1.mlp"]])
-def test_a_component_and_its_own_part_are_refused(players):
+def test_a_component_and_its_own_part_are_refused(players: Any) -> None:
     model = small()
     with pytest.raises(ConfigError):  # the part would be taken away twice
         run(model, random_tokens(model), players)
 
 
 @pytest.mark.parametrize("permutations", [-1, 1])
-def test_too_few_orders_are_refused(permutations):
+def test_too_few_orders_are_refused(permutations: int) -> None:
     model = small()
     with pytest.raises(ConfigError, match="permutations >= 2"):
         run(model, random_tokens(model), permutations=permutations)
 
 
-def test_what_the_cache_cannot_answer_is_refused():
+def test_what_the_cache_cannot_answer_is_refused() -> None:
     model, tokens = small(), random_tokens(small())
     _, cache = model.run_with_cache(tokens)
     with pytest.raises(CacheError, match="another model"):
@@ -435,7 +436,7 @@ def test_what_the_cache_cannot_answer_is_refused():
         shapley_values(model, cache, metric=lambda logits, targets: logits)
 
 
-def test_what_hooks_added_is_always_there_and_a_rerun_without_them_is_refused():
+def test_what_hooks_added_is_always_there_and_a_rerun_without_them_is_refused() -> None:
     model = small()
     with model.hooks([("blocks.0.hook_resid_post", lambda x, hook: 2 * x)]):
         logits, cache = model.run_with_cache(random_tokens(model))
@@ -448,14 +449,14 @@ def test_what_hooks_added_is_always_there_and_a_rerun_without_them_is_refused():
         shapley_values(model, cache, ["embed", "L1.mlp"], rerun=True)
 
 
-def test_half_precision_has_no_tolerance():
+def test_half_precision_has_no_tolerance() -> None:
     model = random_model(torch.bfloat16)
     _, cache = model.run_with_cache(random_tokens(model))
     with pytest.raises(ConfigError, match="bfloat16"):
         shapley_values(model, cache)
 
 
-def test_weights_that_are_not_finite_are_refused():
+def test_weights_that_are_not_finite_are_refused() -> None:
     model = small()
     with torch.no_grad():
         model.blocks[0].mlp.W_out[0, 0] = torch.nan
@@ -467,7 +468,7 @@ def test_weights_that_are_not_finite_are_refused():
 
 
 @pytest.mark.parametrize("options", [{}, {"rerun": True}, {"permutations": 4}])
-def test_progress_ends_with_all_done(options):
+def test_progress_ends_with_all_done(options: Any) -> None:
     model = small(n_layers=1)
     seen = []
     run(model, random_tokens(model, 2, 4), progress=lambda *step: seen.append(step), **options)
@@ -477,7 +478,7 @@ def test_progress_ends_with_all_done(options):
     assert seen[-1] == ((4, 4) if "permutations" in options else (6, 6))
 
 
-def test_goes_to_disk_and_to_a_table(tmp_path):
+def test_goes_to_disk_and_to_a_table(tmp_path: Path) -> None:
     model = small()
     given = run(model, random_tokens(model), permutations=3)
     given.save(tmp_path / "values.json")
@@ -498,7 +499,7 @@ def test_goes_to_disk_and_to_a_table(tmp_path):
     assert row.target_char.item() == VOCABULARY[given.targets[1, 2]]
 
 
-def test_bars_are_the_means_over_positions_and_a_component_is_drawn_over_the_passage():
+def test_bars_are_the_means_over_positions_and_a_component_is_drawn_over_the_passage() -> None:
     model = small()
     given = run(model, random_tokens(model), permutations=3)
     (shown,) = given.figures()
@@ -514,7 +515,7 @@ def test_bars_are_the_means_over_positions_and_a_component_is_drawn_over_the_pas
     assert first.startswith("Shapley values of log_prob (nats), means over 12 positions")
 
 
-def test_a_rerun_with_random_dropout_is_refused():
+def test_a_rerun_with_random_dropout_is_refused() -> None:
     model = small(dropout=0.5).train()
     _, cache = model.eval().run_with_cache(random_tokens(model))
     with pytest.raises(ConfigError, match="training mode"):
@@ -522,7 +523,7 @@ def test_a_rerun_with_random_dropout_is_refused():
 
 
 @pytest.mark.parametrize("rerun", [False, True])
-def test_nothing_is_edited(rerun):
+def test_nothing_is_edited(rerun: bool) -> None:
     model = small()
     weights = {name: p.clone() for name, p in model.named_parameters()}
     _, cache = model.run_with_cache(random_tokens(model))
@@ -535,7 +536,7 @@ def test_nothing_is_edited(rerun):
     assert not model.is_edited
 
 
-def test_a_model_without_a_tokenizer():
+def test_a_model_without_a_tokenizer() -> None:
     cfg = GPTConfig(n_layers=1, n_heads=2, d_model=8, n_ctx=4, d_vocab=5)
     model = HookedGPT(cfg).eval()
     given = run(model, torch.tensor([[0, 1, 2]]))

@@ -1,10 +1,15 @@
 """TransformerLens's own functions, run on the hooked model as they are."""
 
+# mypy: disable-error-code="arg-type, operator, union-attr"
+
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
 from conftest import VARIANTS, assert_close, random_model, random_tokens, variant_id
+from torch import Tensor
 from transformer_lens import TransformerBridge, TransformerBridgeConfig, patching
 from transformer_lens.head_detector import detect_head
 from transformer_lens.model_protocol import TransformerLensModelWithWeights
@@ -13,31 +18,32 @@ from transformer_lens.utilities import lm_cross_entropy_loss
 
 from interp import CacheError, ConfigError, HookedGPT, HookError
 from interp.gpt.aliases import hook_aliases
+from interp.hooks import HookPoint
 
 each_variant = pytest.mark.parametrize("variant", VARIANTS, ids=variant_id)
 each_preset = pytest.mark.parametrize("preset", ["all", "contributions"])
 
 
-def close(a, b):
+def close(a: Any, b: Any) -> None:
     torch.testing.assert_close(a, b, atol=1e-11, rtol=0)
 
 
-def metric(logits):
+def metric(logits: Tensor) -> Any:
     return logits[:, -1, 2].mean() - logits[:, -1, 3].mean()
 
 
-def cached(preset="all", batch=2, **variant):
+def cached(preset: str = "all", batch: int = 2, **variant: Any) -> Any:
     model = random_model(torch.float64, **variant).requires_grad_(requires_grad=False)
     logits, cache = model.run_with_cache(random_tokens(model, batch), names_filter=preset)
     return model, logits, cache
 
 
-def test_the_model_fits_the_protocol():
+def test_the_model_fits_the_protocol() -> None:
     assert isinstance(random_model(), TransformerLensModelWithWeights)
 
 
 @pytest.mark.parametrize("grad", [True, False])
-def test_patching_the_residual_stream_is_a_loop_over_layers_and_positions(grad):
+def test_patching_the_residual_stream_is_a_loop_over_layers_and_positions(grad: bool) -> None:
     model = random_model()
     clean, corrupted = random_tokens(model, 2, 5, seed=1), random_tokens(model, 2, 5, seed=2)
     _, cache = model.run_with_cache(clean)
@@ -48,7 +54,7 @@ def test_patching_the_residual_stream_is_a_loop_over_layers_and_positions(grad):
             for pos in range(5):
                 stream = cache["resid_pre", layer]
 
-                def patch(x, hook, pos=pos, stream=stream):
+                def patch(x: Tensor, hook: HookPoint, pos: Any = pos, stream: Any = stream) -> Any:
                     return torch.cat((x[:, :pos], stream[:, pos : pos + 1], x[:, pos + 1 :]), 1)
 
                 name = f"blocks.{layer}.hook_resid_pre"
@@ -59,7 +65,7 @@ def test_patching_the_residual_stream_is_a_loop_over_layers_and_positions(grad):
 
 
 @pytest.mark.parametrize("grad", [True, False])
-def test_patching_heads_is_a_loop_over_layers_and_heads(grad):
+def test_patching_heads_is_a_loop_over_layers_and_heads(grad: bool) -> None:
     model = random_model()
     clean, corrupted = random_tokens(model, 2, 5, seed=1), random_tokens(model, 2, 5, seed=2)
     _, cache = model.run_with_cache(clean, names_filter="contributions")
@@ -71,7 +77,7 @@ def test_patching_heads_is_a_loop_over_layers_and_heads(grad):
                 chosen = torch.arange(4)[:, None] == head
                 z = cache["z", layer]
 
-                def patch(x, hook, chosen=chosen, z=z):
+                def patch(x: Tensor, hook: HookPoint, chosen: Any = chosen, z: Any = z) -> Any:
                     return torch.where(chosen, z, x)
 
                 name = f"blocks.{layer}.attn.hook_z"
@@ -82,7 +88,7 @@ def test_patching_heads_is_a_loop_over_layers_and_heads(grad):
 
 
 @pytest.mark.parametrize("name", ["previous_token_head", "duplicate_token_head", "induction_head"])
-def test_detected_heads_have_their_share_of_attention_on_the_pattern(name):
+def test_detected_heads_have_their_share_of_attention_on_the_pattern(name: Any) -> None:
     model = random_model()
     text = "abcabcab"
     scores = detect_head(model, text, name)
@@ -101,7 +107,7 @@ def test_detected_heads_have_their_share_of_attention_on_the_pattern(name):
 
 @each_variant
 @each_preset
-def test_decompose_resid_sums_to_the_stream(variant, preset):
+def test_decompose_resid_sums_to_the_stream(variant: dict[str, Any], preset: Any) -> None:
     _, _, cache = cached(preset, **variant)
     close(cache.decompose_resid().sum(0), cache["resid_post", -1])
     close(cache.decompose_resid(1).sum(0), cache["resid_pre", 1])
@@ -112,7 +118,7 @@ def test_decompose_resid_sums_to_the_stream(variant, preset):
 
 
 @each_preset
-def test_accumulated_resid_is_the_stream_at_each_layer(preset):
+def test_accumulated_resid_is_the_stream_at_each_layer(preset: Any) -> None:
     model, logits, cache = cached(preset)
     stack, labels = cache.accumulated_resid(incl_mid=True, return_labels=True)
     assert labels == ["0_pre", "0_mid", "1_pre", "1_mid", "final_post"]
@@ -125,7 +131,7 @@ def test_accumulated_resid_is_the_stream_at_each_layer(preset):
 
 @each_variant
 @each_preset
-def test_head_results_sum_to_what_attention_wrote(variant, preset):
+def test_head_results_sum_to_what_attention_wrote(variant: dict[str, Any], preset: Any) -> None:
     model, _, cache = cached(preset, **variant)
     stack, labels = cache.stack_head_results(return_labels=True)
     assert labels == [f"L{layer}H{head}" for layer in range(2) for head in range(4)]
@@ -139,7 +145,9 @@ def test_head_results_sum_to_what_attention_wrote(variant, preset):
 @each_variant
 @each_preset
 @pytest.mark.parametrize("expand_neurons", [True, False])
-def test_the_full_decomposition_sums_to_the_stream(variant, preset, expand_neurons):
+def test_the_full_decomposition_sums_to_the_stream(
+    variant: dict[str, Any], preset: Any, expand_neurons: bool
+) -> None:
     _, _, cache = cached(preset, **variant)
     parts = cache.get_full_resid_decomposition(expand_neurons=expand_neurons)
     close(parts.sum(0), cache["resid_post", -1])
@@ -148,7 +156,7 @@ def test_the_full_decomposition_sums_to_the_stream(variant, preset, expand_neuro
 
 
 @each_preset
-def test_neuron_results_sum_to_what_the_mlp_wrote(preset):
+def test_neuron_results_sum_to_what_the_mlp_wrote(preset: Any) -> None:
     model, _, cache = cached(preset)
     stack, labels = cache.stack_neuron_results(-1, return_labels=True)
     assert len(stack) == len(labels) == 2 * 128
@@ -159,7 +167,7 @@ def test_neuron_results_sum_to_what_the_mlp_wrote(preset):
     close(remainder.sum(0), cache["resid_post", -1])
 
 
-def constants(model, like):
+def constants(model: HookedGPT, like: Any) -> Any:
     """What the final LayerNorm's bias and b_U add to each logit."""
     total = torch.zeros_like(like[0, 0])
     if model.config.final_norm:
@@ -169,7 +177,9 @@ def constants(model, like):
 
 @each_variant
 @each_preset
-def test_logit_attributions_and_the_constants_sum_to_the_logits(variant, preset):
+def test_logit_attributions_and_the_constants_sum_to_the_logits(
+    variant: dict[str, Any], preset: Any
+) -> None:
     model, logits, cache = cached(preset, **variant)
     stack, extra = cache.decompose_resid(), constants(model, logits)
     for token in (0, 6):
@@ -185,7 +195,7 @@ def test_logit_attributions_and_the_constants_sum_to_the_logits(variant, preset)
 
 
 @pytest.mark.parametrize("final_norm", [True, False])
-def test_logit_attributions_take_positions_and_sequences(final_norm):
+def test_logit_attributions_take_positions_and_sequences(final_norm: bool) -> None:
     model, _, cache = cached(batch=3, final_norm=final_norm)
     stack = cache.decompose_resid()
     whole = cache.logit_attrs(stack, 2)
@@ -194,7 +204,7 @@ def test_logit_attributions_take_positions_and_sequences(final_norm):
     assert torch.equal(model.tokens_to_residual_directions(2), model.W_U[:, 2])
 
 
-def test_the_logit_lens_reads_the_stream_at_each_layer():
+def test_the_logit_lens_reads_the_stream_at_each_layer() -> None:
     model, logits, cache = cached()
     lens = cache.logit_lens()
     assert lens.labels == ["0_pre", "1_pre", "final_post"]
@@ -260,14 +270,14 @@ def shared_aliases(model: HookedGPT) -> dict[str, str]:
     return {alias: name for alias, name in aliases.items() if not alias.endswith("_input")}
 
 
-def test_the_bridge_with_our_weights_is_our_model():
+def test_the_bridge_with_our_weights_is_our_model() -> None:
     model, bridge = twins()
     tokens = random_tokens(model)
     assert_close(model(tokens), bridge(tokens).detach())
 
 
 @torch.no_grad()
-def test_an_alias_is_the_activation_that_the_bridge_has_under_that_name():
+def test_an_alias_is_the_activation_that_the_bridge_has_under_that_name() -> None:
     model, bridge = twins()
     tokens = random_tokens(model)
     aliases = shared_aliases(model)
@@ -282,12 +292,12 @@ def test_an_alias_is_the_activation_that_the_bridge_has_under_that_name():
 
 
 @torch.no_grad()
-def test_an_edit_by_an_alias_does_what_it_does_to_the_bridge():
+def test_an_edit_by_an_alias_does_what_it_does_to_the_bridge() -> None:
     model, bridge = twins()
     tokens = random_tokens(model)
     clean = model(tokens)
 
-    def edit(x, hook):
+    def edit(x: Tensor, hook: HookPoint) -> Any:
         return x + 0.3 * torch.rand(x.shape, generator=torch.Generator().manual_seed(0))
 
     for alias in shared_aliases(model):
@@ -298,7 +308,7 @@ def test_an_edit_by_an_alias_does_what_it_does_to_the_bridge():
 
 
 @each_variant
-def test_aliases_are_of_hook_points_that_the_model_has(variant):
+def test_aliases_are_of_hook_points_that_the_model_has(variant: dict[str, Any]) -> None:
     model = random_model(**variant)
     assert set(model.aliases.values()) <= set(model.hook_dict)
     assert not set(model.aliases) & set(model.hook_dict)
@@ -309,7 +319,7 @@ def test_aliases_are_of_hook_points_that_the_model_has(variant):
     }  # fmt: skip
 
 
-def test_a_filter_function_is_shown_aliases_only_where_it_selects_no_name():
+def test_a_filter_function_is_shown_aliases_only_where_it_selects_no_name() -> None:
     model = random_model()
     wanted = "blocks.1.hook_out"  # as the Jacobian lens asks
     assert model.resolve_names(lambda name: name == wanted) == ["blocks.1.hook_resid_post"]
@@ -320,7 +330,7 @@ def test_a_filter_function_is_shown_aliases_only_where_it_selects_no_name():
     assert cache[wanted].shape == (1, 3, 32)
 
 
-def test_a_misspelt_alias_is_refused_with_the_nearest():
+def test_a_misspelt_alias_is_refused_with_the_nearest() -> None:
     model = random_model()
     with pytest.raises(HookError, match=r"did you mean .*blocks\.0\.mlp\.hook_out"):
         model.run_with_hooks("abc", fwd_hooks=[("blocks.0.mlp.hook_outt", lambda x, hook: None)])
@@ -334,11 +344,11 @@ def test_a_misspelt_alias_is_refused_with_the_nearest():
 
 @torch.no_grad()
 @pytest.mark.parametrize("component", ["q", "k", "v"])
-def test_direct_path_patching_changes_what_one_head_reads(component):
+def test_direct_path_patching_changes_what_one_head_reads(component: Any) -> None:
     model = random_model(torch.float64, qkv_bias=True)
     clean, corrupted = random_tokens(model, 2, 5, seed=1), random_tokens(model, 2, 5, seed=2)
     caches = [model.run_with_cache(tokens)[1] for tokens in (clean, corrupted)]
-    patched = patching.get_act_patch_direct_path(
+    patched = patching.get_act_patch_direct_path(  # type: ignore[call-arg, misc]
         model, corrupted, *caches, metric, 0, 2, component=component, verbose=False
     )
     written = [cache["z", 0][:, :, 2] @ model.blocks[0].attn.W_O[2] for cache in caches]
@@ -348,7 +358,7 @@ def test_direct_path_patching_changes_what_one_head_reads(component):
     for head in range(4):
         new = read @ getattr(attn, f"W_{letter}")[head] + getattr(attn, f"b_{letter}")[head]
 
-        def put(x, hook, head=head, new=new):
+        def put(x: Tensor, hook: HookPoint, head: Any = head, new: Any = new) -> None:
             x[:, :, head] = new
 
         name = f"blocks.1.attn.hook_{component}"
@@ -357,7 +367,7 @@ def test_direct_path_patching_changes_what_one_head_reads(component):
         assert abs(float(expected - metric(model(corrupted)))) > 1e-4
 
 
-def test_activations_and_gradients_for_attribution_patching_are_the_caches():
+def test_activations_and_gradients_for_attribution_patching_are_the_caches() -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     found = cache_activation_and_gradient(model, tokens, lambda x: model.loss_fn(x, tokens))
@@ -371,12 +381,12 @@ def test_activations_and_gradients_for_attribution_patching_are_the_caches():
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["W_E", "W_pos", "W_U", "W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K",
                                   "b_V", "b_O", "W_in", "b_in", "W_out", "b_out"])  # fmt: skip
-def test_stacked_weights_are_the_bridges(name):
+def test_stacked_weights_are_the_bridges(name: str) -> None:
     model, bridge = twins()
     assert torch.equal(getattr(model, name), getattr(bridge, name))
 
 
-def test_what_a_model_lacks_is_zeros_of_the_shape_it_would_have():
+def test_what_a_model_lacks_is_zeros_of_the_shape_it_would_have() -> None:
     model = random_model(d_mlp=0)
     for name in ("b_Q", "b_K", "b_V"):
         assert torch.equal(getattr(model, name), torch.zeros(2, 4, 8)), name
@@ -388,7 +398,7 @@ def test_what_a_model_lacks_is_zeros_of_the_shape_it_would_have():
 
 
 @torch.no_grad()
-def test_circuits_composition_and_labels_are_the_bridges():
+def test_circuits_composition_and_labels_are_the_bridges() -> None:
     model, bridge = twins()
     assert model.all_head_labels == bridge.all_head_labels
     for name in ("OV", "QK"):
@@ -403,7 +413,7 @@ def test_circuits_composition_and_labels_are_the_bridges():
 
 @torch.no_grad()
 @pytest.mark.parametrize("mode", ["Q", "K", "V"])
-def test_composition_is_the_norm_of_the_product_over_the_norms(mode):
+def test_composition_is_the_norm_of_the_product_over_the_norms(mode: str) -> None:
     model = random_model(torch.float64)
     scores = model.all_composition_scores(mode).scores
     ov = torch.einsum("lhie,lhej->lhij", model.W_V, model.W_O)
@@ -417,7 +427,7 @@ def test_composition_is_the_norm_of_the_product_over_the_norms(mode):
     assert scores[1].abs().max() == scores[0, :, 0].abs().max() == 0
 
 
-def test_an_unknown_mode_of_composition_is_refused():
+def test_an_unknown_mode_of_composition_is_refused() -> None:
     with pytest.raises(ConfigError, match="'R'"):
         random_model().all_composition_scores("R")
     with pytest.raises(ConfigError, match="blocks"):
@@ -425,7 +435,7 @@ def test_an_unknown_mode_of_composition_is_refused():
 
 
 @pytest.mark.parametrize("per_token", [True, False])
-def test_the_loss_function_is_transformerlenss(per_token):
+def test_the_loss_function_is_transformerlenss(per_token: bool) -> None:
     model = random_model(torch.float64)
     tokens = random_tokens(model)
     logits = model(tokens)
