@@ -6,13 +6,6 @@ float64, all at once and token by token, one sequence and many), and no position
 Gauge (`interp.analysis.gauges`): weights that are written differently but mean the same give the
 same probabilities and the same attributions. Done in float64 on copies of the model: the user's
 is not touched.
-
-    a vector added to every column of W_U     centred scores cannot change
-    a constant added to all of b_out          LayerNorm subtracts it
-    W_Q → W_Q R, W_K → W_K R⁻ᵀ                only their product matters
-    W_V → W_V R, W_O → R⁻¹ W_O                the same
-    heads in another order                    rows of the attribution change places
-    the final LayerNorm's gain and bias folded into W_U and b_U
 """
 
 from __future__ import annotations
