@@ -45,9 +45,11 @@ def test_a_report_holds_every_section_and_keeps_what_it_computed(shell: Any) -> 
     assert status == 0, said.err
     page = Path("reports/m/report.html")
     assert said.out.strip() == str(page)
+    shape = interp.HookedGPT.from_pretrained("m").config
+    cards = ["HeadCard"] * (shape.n_layers * shape.n_heads)
     assert kinds(page) == [
         "Predictions", "LogitLens", "AttentionPatterns", *["LogitAttribution"] * 3, "HeadScores",
-        "HeadLabels", "ComponentEffects", "AttentionScaling", "ModelChecks",
+        "HeadLabels", *cards, "ComponentEffects", "AttentionScaling", "ModelChecks",
     ]  # fmt: skip
     before = page.read_bytes()
     kept = {path: path.stat().st_mtime_ns for path in Path("reports/m/results").iterdir()}
