@@ -10,7 +10,6 @@ import re
 import subprocess
 import sys
 import warnings
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +110,11 @@ def boxes_of(figure: Figure) -> list[tuple[str, Any]]:
 
 def covered(figure: Figure) -> list[tuple[str, str]]:
     """Returns pairs of texts of which one covers the other by more than a pixel's rim."""
-    shrunk = [(text, box.padded(-1.0)) for text, box in boxes_of(figure)]
-    return [(a, b) for (a, one), (b, two) in combinations(shrunk, 2) if one.overlaps(two)]
+    named = boxes_of(figure)
+    boxes = np.array([box.padded(-1.0).extents for _, box in named]).reshape(-1, 4)
+    low, high = boxes[:, None, :2], boxes[:, None, 2:]
+    overlap = ((low <= boxes[None, :, 2:]) & (boxes[None, :, :2] <= high)).all(-1)
+    return [(named[i][0], named[j][0]) for i, j in np.argwhere(np.triu(overlap, 1))]
 
 
 def outside(figure: Figure) -> list[str]:

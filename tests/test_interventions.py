@@ -637,6 +637,8 @@ def test_the_models_own_held_out_text_stands_in_where_no_reference_is_given(
 
 
 RECIPE = """
+name = "tiny"
+
 [text]
 path = "{path}"
 

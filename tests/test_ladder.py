@@ -44,8 +44,9 @@ from interp import (
     validation_loss,
 )
 from interp.data.batches import training_batch
-from interp.gpt.folder import from_pretrained, save_pretrained
-from interp.lesson.ladder import AVERAGES, RUNGS, Average, OneHead, Stack, config_of
+from interp.gpt.folder import save_pretrained
+from interp.lesson.ladder import AVERAGES, RUNGS, Average, OneHead, Stack
+from interp.lesson.loading import config_of
 from interp.training.history import read_history
 
 VOCAB, N_CTX, WIDTH = 7, 6, 12
@@ -419,7 +420,7 @@ def test_rung_trains_from_a_recipe_and_comes_back_from_its_folder(
     assert validation_loss(loaded, ids) == pytest.approx(rows[-1].validation_loss, abs=1e-6)
     said = f"the rung '{name}' of the lesson's ladder, which has no hook points; interp.load_model"
     with pytest.raises(CheckpointError, match=re.escape(said)):
-        from_pretrained(tmp_path / "m")
+        HookedGPT.from_pretrained(tmp_path / "m")
     with pytest.raises(CheckpointError, match=r"interp\.load_model loads it"):
         HookedGPT.from_pretrained(tmp_path / "m")
 
