@@ -167,9 +167,9 @@ def test_attention_colours_the_text_with_exact_values_on_hover(browser: Any, pag
     assert one.tab.locator(".ch").nth(10).get_attribute("title") == "position 10"
     canvas = one.tab.locator("[data-view=head] canvas")
     canvas.focus()
-    for key in ["ArrowRight"] * 2 + ["ArrowUp"] * 2:  # from query 9 and no key to query 7, key 2
-        one.tab.keyboard.press(key)
-    readout = one.tab.locator("[data-view=head] .readout").text_content()
+    for arrow in ["ArrowRight"] * 2 + ["ArrowUp"] * 2:  # from query 9 and no key to query 7, key 2
+        one.tab.keyboard.press(arrow)
+    said = one.tab.locator("[data-view=head] .readout").text_content()
     assert "query 7 " in said
     assert f"weight of {patterns.patterns[1, 0, 7, 2]:.4f}"[:-1] in said
     one.close()
