@@ -134,7 +134,7 @@ def test_effects_show_means_and_their_intervals(effects: interp.ComponentEffects
     assert dots.names == effects.components
     assert dots.label == "effect on log_prob (nats)"
     for series, values in zip(dots.series, (effects.direct, effects.total), strict=True):
-        np.testing.assert_allclose(series.values, values.mean(1), rtol=1e-6)
+        np.testing.assert_allclose(series.values, values.mean(1), rtol=1e-5)
         table = effects.to_frame()
         np.testing.assert_array_equal(series.low, table[f"{series.name}_low"])
         np.testing.assert_array_equal(series.high, table[f"{series.name}_high"])
@@ -153,8 +153,8 @@ def test_effects_show_a_panel_for_each_layer(effects: interp.ComponentEffects) -
         assert isinstance(mark, Points)
         rows = [i for i, at in enumerate(effects.layers) if at == layer]
         assert mark.names == tuple(effects.components[i] for i in rows)
-        np.testing.assert_allclose(mark.x, effects.direct[rows].mean(1), rtol=1e-6)
-        np.testing.assert_allclose(mark.y, effects.total[rows].mean(1), rtol=1e-6)
+        np.testing.assert_allclose(mark.x, effects.direct[rows].mean(1), rtol=1e-5)
+        np.testing.assert_allclose(mark.y, effects.total[rows].mean(1), rtol=1e-5)
         assert mark.x_low is not None
         assert mark.y_low is not None
         assert mark.x_high is not None
@@ -205,7 +205,7 @@ def test_models_with_few_parts_a_layer_are_drawn(n_layers: int, by: Any) -> None
 
 
 def test_effects_of_very_different_sizes_are_all_seen(effects: interp.ComponentEffects) -> None:
-    sizes = np.full_like(effects.total, 0.01)
+    sizes = np.full_like(effects.total, 0.02)
     sizes[0], sizes[1] = 40.0, -7.0
     result = replace(effects, direct=sizes, direct_renormalised=sizes, total=sizes)
     dots = marks_of(result)[0]
@@ -234,7 +234,7 @@ def test_many_rows_are_shown_one_by_one_or_as_their_sum() -> None:
     assert heat.high == np.abs(heat.values).max()
 
     assert isinstance(bars, Bars)
-    pos = int(np.abs(parts.total[0]).argmax())
+    pos = int(parts.total[0, :-1].argmax())  # the last has no next token
     for name, value in zip(bars.names[:-1], bars.values, strict=False):
         assert value == parts.row(name)[0, pos]
     assert bars.values.sum() == pytest.approx(parts.total[0, pos], abs=1e-4)
