@@ -26,6 +26,7 @@ LEAST_NUMBER = 3.0  # smaller ones cannot be read
 CHARACTER = 0.088  # inches: a column named by a character
 SQUARE = 5.2  # inches: the largest square map
 PANEL = 1.9  # the same among others
+MANY_ROWS = 60
 WIDEST, TALLEST = 14.0, 16.0
 BAR = 0.85  # inches for the colour bar and what it says
 
@@ -45,10 +46,17 @@ def is_square(mark: HeatMap) -> bool:
     return mark.rows == mark.columns and len(mark.rows) > 1
 
 
+def _row_height(mark: HeatMap) -> float:
+    """Inches for each row; less where there are as many as a passage has positions."""
+    if len(mark.rows) > MANY_ROWS:
+        return 0.1
+    return 0.2 if mark.numbers else 0.16
+
+
 def plan(mark: HeatMap, beside: int = 1) -> Room:
     """Returns the room for a map that is one of `beside` in a row."""
     n_rows, n_columns = max(len(mark.rows), 1), max(len(mark.columns), 1)
-    width, height = n_columns * _cell_width(mark), n_rows * (0.2 if mark.numbers else 0.16)
+    width, height = n_columns * _cell_width(mark), n_rows * _row_height(mark)
     if is_square(mark):
         most = PANEL if beside > 1 else SQUARE
         width = height = min(max(width, height, 1.6), most)

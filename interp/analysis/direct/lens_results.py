@@ -139,7 +139,7 @@ class Predictions(Result):
         mark = replace(
             over_the_passage("the true next token", prob, self.glyphs(self.tokens[0, 1:]),
                              "probability of the true next token", PREDICTED),
-            y_low=0.0, y_high=1.0, title="", zero=False,
+            y_low=0.0, y_high=1.02, title="", zero=False,
         )  # fmt: skip
         caption = (
             f"Probability of the true next token at n = {len(prob)} positions of one passage; mean "
