@@ -25,7 +25,8 @@ def renamed(**names: str) -> Callable[[Callable[Given, Returned]], Callable[Give
         >>> @renamed(scalar="metric")
         ... def ask(metric="centered"):
         ...     return metric
-        >>> with warnings.catch_warnings(record=True):
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
         ...     ask(scalar="raw")
         'raw'
     """

@@ -223,14 +223,16 @@ def test_neurons_that_see_a_constant_of_the_stream(monkeypatch: pytest.MonkeyPat
 
 def test_an_attribution_of_raw_logits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        gauges, "logit_attribution", lambda *args: logit_attribution(*args, metric="raw")
+        gauges,
+        "logit_attribution",
+        lambda *args, **options: logit_attribution(*args, **options, metric="raw"),
     )
     assert with_outcome(check(random_model()), "failed") == {W_U}
 
 
 def test_an_attribution_that_leaves_out_the_gain(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_gain(model: HookedGPT, cache: ActivationCache, by: Any) -> Any:
-        parts = logit_attribution(model, cache, by)
+    def without_gain(model: HookedGPT, cache: ActivationCache, by: Any, **options: Any) -> Any:
+        parts = logit_attribution(model, cache, by, **options)
         gain = model.ln_final.w
         assert isinstance(gain, Tensor)
         return replace(parts, values=parts.values / float(gain.mean()))
@@ -240,7 +242,7 @@ def test_an_attribution_that_leaves_out_the_gain(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_attribution_that_refuses_is_a_check_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*args: Any) -> None:
+    def refuse(*args: Any, **options: Any) -> None:
         raise CompletenessError("the parts miss the model's own logits")
 
     monkeypatch.setattr(gauges, "logit_attribution", refuse)

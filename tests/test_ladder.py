@@ -246,7 +246,7 @@ def test_stack_is_a_hooked_model(name: str) -> None:
     n = sum(p.numel() for p in model.parameters())
     assert sum(p.numel() for p in hooked.parameters()) == n
     logits, cache = hooked.run_with_cache(tokens())
-    parts = interp.logit_attribution(hooked, cache, "head")
+    parts = interp.logit_attribution(hooked, cache, "head", targets=tokens()[:, 1:])
     y = tokens()[:, 1:, None]
     chosen = model(tokens())[:, :-1].gather(-1, y)[..., 0] - model(tokens())[:, :-1].mean(-1)
     np.testing.assert_allclose(parts.values.sum(0), chosen, atol=1e-11, rtol=0)

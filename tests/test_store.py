@@ -73,7 +73,7 @@ def test_store_in_double_precision_stays_exact(tmp_path: Path) -> None:
 def test_stored_cache_can_be_attributed(store: CacheStore, model: HookedGPT) -> None:
     for cache in store.caches(model):
         parts = logit_attribution(model, cache, by="head")
-        assert parts.values.shape[1:] == (len(cache.tokens), 5)
+        assert parts.values.shape[1:] == (len(cache.tokens), cache.tokens.shape[1])
 
 
 def test_length_and_bytes_are_those_of_the_shards(store: CacheStore) -> None:
