@@ -589,7 +589,8 @@ def some_marks(draw_from: Any) -> Mark:
             return Bars(names=names(rows), values=array(rows), label=label, title=title)
         case "points":
             return Points(names=names(rows), x=array(rows), y=array(rows), x_low=array(rows),
-                          x_high=array(rows), x_label=label, y_label=label, scale=scale,
+                          x_high=array(rows), x_label=label, y_label=label,
+                          scale="linear" if scale in ("log", "log2") else scale,
                           linear_within=0.5, title=title, ringed=(0,))  # fmt: skip
         case kind:
             series = tuple(
@@ -627,7 +628,14 @@ def test_marks_of_nothing_but_missing_numbers_are_drawn(scale: Any) -> None:
         heat_map(np.full((2, 3), NAN), scale=scale),
         Bars(names=tuple("abc"), values=none, label="l"),
         Dots(names=tuple("abc"), series=(empty,), label="l", scale=scale, linear_within=1),
-        Points(names=tuple("abc"), x=none, y=none, x_label="x", y_label="y", scale=scale),
+        Points(
+            names=tuple("abc"),
+            x=none,
+            y=none,
+            x_label="x",
+            y_label="y",
+            scale="linear" if scale == "log" else scale,
+        ),
         Lines(x=[1, 2, 3], series=(empty,), x_label="x", y_label="y", y_scale=scale),
         Bars(names=(), values=[], label="l"),
         Lines(x=[], series=(), x_label="x", y_label="y"),
@@ -682,3 +690,22 @@ def test_only_the_room_of_figures_imports_matplotlib() -> None:
         ).body:  # what is for type checkers only is deeper
             if isinstance(node, ast.Import | ast.ImportFrom):
                 assert not re.search(r"\bmatplotlib\b", ast.unparse(node)), path
+
+
+@pytest.mark.parametrize("scale", ["log", "log2"])
+def test_points_refuse_a_scale_without_a_place_for_negative_numbers(scale: Any) -> None:
+    with pytest.raises(ValueError, match="points may be negative"):
+        Points(names=("a",), x=[1.0], y=[1.0], x_label="x", y_label="y", scale=scale)
+
+
+def test_what_has_no_place_on_a_logarithmic_axis_is_left_out() -> None:
+    low, high = np.array([-1.0, 0.5, -3.0]), np.array([2.0, 4.0, -1.0])
+    one = Series(name="s", values=[1.0, 2.0, -2.0], low=low, high=high, line=False)
+    mark = Lines(x=[1, 2, 3], series=(one,), x_label="x", y_label="y", y_scale="log")
+    axes = draw(mark).axes[0]
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [1, 2, NAN])
+    assert axes.get_yscale() == "log"
+    bottom = min(
+        segment[:, 1].min() for bars in axes.collections for segment in bars.get_segments()
+    )
+    assert bottom == 0.5

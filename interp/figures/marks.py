@@ -1,8 +1,8 @@
 """What a figure says: numbers that are already computed, with labels, units, scales and limits.
 
-A mark is frozen and checks itself. It knows no analysis, and draws nothing: `interp.figures.draw`
-makes a matplotlib figure of any mark, the page's script an SVG or a canvas. Units belong into the
-labels. NaN means "nothing there" everywhere: an empty cell, a missing point, an unknown interval.
+A mark is frozen, checks itself, knows no analysis and draws nothing: `interp.figures.draw` makes a
+matplotlib figure of it, the page's script an SVG or a canvas. Units belong into the labels. NaN is
+"nothing there" everywhere: an empty cell, a missing point, an unknown interval.
 
     HeatMap    a number for each row and column
     Bars       one signed number per name
@@ -36,8 +36,7 @@ class Mark:
     def __post_init__(self) -> None:
         known: dict[str, int] = {}
         for name, axes in self.SHAPES.items():
-            value = getattr(self, name)
-            if value is None:
+            if (value := getattr(self, name)) is None:
                 continue
             if str(self.__dataclass_fields__[name].type).startswith("tuple"):
                 shape: tuple[int, ...] = (len(value),)
@@ -60,10 +59,8 @@ class Mark:
 
 
 def _plain(value: Any, encode: Encode) -> Any:
-    if isinstance(value, np.ndarray):
-        return encode(value)
-    if isinstance(value, Mark):
-        return value.to_document(encode)
+    if isinstance(value, np.ndarray | Mark):
+        return encode(value) if isinstance(value, np.ndarray) else value.to_document(encode)
     if isinstance(value, tuple):
         return [_plain(one, encode) for one in value]
     if isinstance(value, float) and not np.isfinite(value):
@@ -76,9 +73,8 @@ class HeatMap(Mark):
     """`values` [row, column] in colours of `palette` from `low` to `high`.
 
     `scale` "root" spends the ramp on square roots (of the size, on either side of zero, where the
-    palette is signed). `numbers` are texts drawn in the cells. `strong_columns` have bold names;
-    before `row_breaks` and `column_breaks` there is a gap. `columns_are` "positions": of the
-    passage, so that the page can follow its selection.
+    palette is signed). `numbers` are texts in the cells. `strong_columns` have bold names; before
+    breaks there is a gap. `columns_are` "positions": the page follows its selection there.
     """
 
     SHAPES: ClassVar = {"values": ("row", "column"), "rows": ("row",), "columns": ("column",)}
@@ -169,8 +165,7 @@ class Dots(Mark):
 class Points(Mark):
     """Pairs (`x`, `y`) with intervals, on equal axes with the line y = x; `ringed` ones stand out.
 
-    The points named are those that find room, the largest first.
-    """
+    Those named are those that find room, the largest first. Not for logarithmic scales."""
 
     SHAPES: ClassVar = dict.fromkeys(
         ("names", "x", "y", "x_low", "x_high", "y_low", "y_high"), ("name",)
@@ -187,6 +182,11 @@ class Points(Mark):
     ringed: tuple[int, ...] = ()
     scale: Scale = "linear"
     linear_within: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.scale in ("log", "log2"):
+            raise ValueError(f"points may be negative; scale {self.scale!r} has no place for them")
 
 
 @dataclass(frozen=True, kw_only=True)

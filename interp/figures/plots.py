@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from interp.figures.axes import set_scale, set_ticks
-from interp.figures.marks import Bars, Dots, Lines, Points, Series
+from interp.figures.marks import Bars, Dots, Lines, Points, Scale, Series
 from interp.figures.naming import SIZE
 from interp.figures.palette import colour
 from interp.figures.style import BLACK, GREY, PLAIN, short, width_of, wrapped
@@ -43,12 +44,34 @@ def draw_bars(axes: Axes, mark: Bars, width: float) -> Handles:
     return {}
 
 
+def _placed(series: Sequence[Series], scale: Scale) -> Sequence[Series]:
+    """The series as a logarithmic axis can hold them: nothing at or below zero.
+
+    An interval that reaches there ends at the smallest number that has a place. (An axis without
+    any positive number stays linear, and holds all.)
+    """
+    every = [a for one in series for a in (one.values, one.low, one.high) if a is not None]
+    positive = np.concatenate([a[a > 0] for a in every]) if every else np.zeros(0)
+    if scale not in ("log", "log2") or not len(positive):
+        return series
+    least = positive.min()
+
+    def ends(a: np.ndarray | None) -> np.ndarray | None:
+        return None if a is None else np.where(a <= 0, least, a)
+
+    return [
+        replace(one, values=np.where(one.values > 0, one.values, np.nan), low=ends(one.low),
+                high=ends(one.high))
+        for one in series
+    ]  # fmt: skip
+
+
 def draw_dots(axes: Axes, mark: Dots, width: float) -> Handles:
     """Draws a dot per name and series with its interval, the first name on top."""
     handles: Handles = {}
     rows = np.arange(len(mark.names))
     apart = min(0.32, 0.64 / max(len(mark.series) - 1, 1))
-    for i, one in enumerate(mark.series):
+    for i, one in enumerate(_placed(mark.series, mark.scale)):
         y = rows + apart * (i - (len(mark.series) - 1) / 2)
         style: dict[str, Any] = {"color": colour(one.colour), "alpha": 0.5 if one.faint else 1.0}
         _interval(axes, y, one.low, one.high, across=True, linewidth=1.2, **style)
@@ -105,7 +128,7 @@ def draw_lines(axes: Axes, mark: Lines, width: float, height: float) -> Handles:
     handles: Handles = {}
     marked = [i for i, one in enumerate(mark.series) if one.marker]
     places = _dodged(mark, len(marked)) if mark.dodge else [mark.x] * len(marked)
-    for i, one in enumerate(mark.series):
+    for i, one in enumerate(_placed(mark.series, mark.y_scale)):
         x = places[marked.index(i)] if i in marked else mark.x
         handles.setdefault(one.name, _draw_series(axes, one, x, bars=mark.dodge))
     for span in mark.spans:
